@@ -658,7 +658,7 @@ def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_anothe
 def test_a_member_that_saw_some_columns_says_the_same_of_all(kind, full):
     from mercer.data.column_maps import fit_column_map
     from mercer.forward.model_selection import in_all_columns
-    from mercer.selection.candidate import SelectedKernel
+    from mercer.selection.view import SelectedKernel
 
     X = torch.as_tensor(np.random.default_rng(0).normal(size=(30, 4)))
     view = torch.tensor([True, False, True, True])

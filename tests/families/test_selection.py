@@ -16,17 +16,15 @@ from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
 from mercer.preprocessing.targets import code_targets
-from mercer.selection.candidate import SelectedEnsemble
 from mercer.selection.ensemble import greedy_average
 from mercer.selection.evidence_metric import Process, relevances
-from mercer.selection.grid import GridPoint
 from mercer.selection.halving import select
 from mercer.selection.metric import apply_transform, distances, gradient_outer_product, gradients, metric_root, tile
 from mercer.selection.parallel import in_background
 from mercer.selection.ridge import leave_one_out_path
 from mercer.selection.score import FLOOR, UNKNOWN_ROWS, Link, Score, codes_of, fitted_link, log_losses, shrinkage_factor
-from mercer.selection.settings import DEFAULT_SETTINGS
-from mercer.selection.view import Fold, View
+from mercer.selection.settings import DEFAULT_SETTINGS, GridPoint
+from mercer.selection.view import Fold, SelectedEnsemble, View
 
 FAMILIES = [Gaussian(1.3), Matern32(2.0), Matern12(2.0), Laplacian(3.0)]
 

@@ -28,11 +28,11 @@ from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData
 from mercer.selection import precise
-from mercer.selection.candidate import SelectedEnsemble, SelectedKernel
 from mercer.selection.halving import select
 from mercer.selection.kernel_choice import choose_kernel, is_precomputed, is_tuned
 from mercer.selection.more_rows import MoreRows
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
+from mercer.selection.view import SelectedEnsemble, SelectedKernel
 
 #: Rows that the selection draws at most, and at least.
 MOST_ROWS, FEWEST_ROWS = 20_000, 200

@@ -2,7 +2,7 @@
 
 Gradients of a model and the evidence propose a metric by a criterion of their own. The descent starts from the best
 proposal and minimises the held-out squared error of the kernel that will be used. Rows outside of the folds score the
-result, since few rows overfit many factors (`mercer.selection.proposals`).
+result, since few rows overfit many factors (`mercer.selection.halving`).
 """
 
 from __future__ import annotations

@@ -10,23 +10,22 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Bias, Kernel, Linear, Scaled, Sum
-from mercer.selection.candidate import (
-    BY_LOSS,
-    Candidate,
-    EvidenceCandidate,
-    LikelihoodEnsemble,
-    SelectedEnsemble,
-    SelectedKernel,
-)
-from mercer.selection.grid import FAMILIES
 from mercer.selection.likelihood import LikelihoodCandidate
 from mercer.selection.metric import metric_root
 from mercer.selection.parallel import run_parallel
-from mercer.selection.rows import SelectionRows
 from mercer.selection.score import FLOORS, Link, Score, fitted_link, mean_and_variance, shrinkage_factor
-from mercer.selection.search import Search
-from mercer.selection.settings import SelectionSettings
-from mercer.selection.view import Fold, View
+from mercer.selection.search import Search, SelectionRows
+from mercer.selection.settings import FAMILIES, SelectionSettings
+from mercer.selection.view import (
+    BY_LOSS,
+    Candidate,
+    EvidenceCandidate,
+    Fold,
+    LikelihoodEnsemble,
+    SelectedEnsemble,
+    SelectedKernel,
+    View,
+)
 
 #: A penalty under which a bias learns nothing: the constant prediction.
 CONSTANT_PENALTY = 1e12

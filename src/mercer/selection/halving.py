@@ -2,29 +2,59 @@
 
 A candidate is a view of the inputs (column map and metric), a kernel family with its length-scale, and a penalty. Rows
 that were not fitted score it. `docs/architecture.md` shows the table of stages.
+
+Each proposal turns the pool of candidates into new ones, scored on the stage's rows. The grid proposes kernels and
+penalties, and column maps transform single columns. A metric is a learned linear map of the inputs, diagonal or full.
+There are three ways to learn one: the evidence (marginal likelihood) of a Gaussian process, the gradients of a fitted
+model, and a descent on the held-out error itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.data.row_groups import RowGroups
 from mercer.progress import expect_steps, report_step
-from mercer.selection import proposals
-from mercer.selection.candidate import Candidate, SelectedEnsemble
+from mercer.selection.descent import LEAST_FLOAT32_PENALTY, Descent, folded
 from mercer.selection.ensemble import constant_ensemble, ensemble
 from mercer.selection.evidence_kernels import evidence_candidates
-from mercer.selection.rows import SelectionRows
-from mercer.selection.search import Search, survivors
-from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings, Stage
+from mercer.selection.metric import tile
+from mercer.selection.parallel import in_background
+from mercer.selection.ridge import leave_one_out_path
+from mercer.selection.score import Score
+from mercer.selection.search import Search, SelectionRows, survivors
+from mercer.selection.settings import (
+    DEFAULT_SETTINGS,
+    FAMILIES,
+    FIRST_LENGTHS,
+    LENGTHS,
+    PENALTIES,
+    ROUGH_FAMILIES,
+    GridPoint,
+    SelectionSettings,
+    Stage,
+)
+from mercer.selection.view import BY_LOSS, Candidate, Fold, MetricStep, SelectedEnsemble, Trial, View
 
 #: A proposal, and the share of the time after which it is left out.
 Proposals = Sequence[tuple[Callable[[Search, list[Candidate]], list[Candidate]], float]]
+#: Powers of a gradient metric, diagonal and full: the first is used in every stage, both in the last.
+POWERS = {False: (1.0, 0.5), True: (0.5, 1.0)}
+#: Folds of the grid where rows stay together.
+GRID_FOLDS = 10
+#: Families that are scored with a gradient metric, diagonal and full.
+GRADIENT_FAMILIES = {False: ("cityblock", "matern32"), True: ("matern32", "matern12")}
 
 
 def select(
@@ -60,7 +90,7 @@ def select(
     for stage, proposed in stages(search):
         search.enter(stage)
         before = pool if stage.takes is None else survivors(pool, stage.takes, settings)
-        pool = proposals.rescore_survivors(search, before)
+        pool = rescore_survivors(search, before)
         if before and not pool:  # no time was left
             pool = before[:1]
             break
@@ -78,16 +108,16 @@ def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:
     Tables of few rows score all rows in folds. The last stage of a large table has more rows where there is time.
     """
     rows, settings = search.rows, search.settings
-    yield Stage("grid", min(rows.n, settings.grid_rows), 0, folds=0), [(proposals.score_grid, 1.0)]
+    yield Stage("grid", min(rows.n, settings.grid_rows), 0, folds=0), [(score_grid, 1.0)]
     search.short_of_time = search.clock.expired(settings.usual * search.clock.elapsed())
-    first: Proposals = [(proposals.score_column_maps, 0.5)]
+    first: Proposals = [(score_column_maps, 0.5)]
     if search.metric is not None:
-        first = [*first, (proposals.learn_metrics, 1.0), (proposals.learn_metrics_on_other_maps, 0.4)]
+        first = [*first, (learn_metrics, 1.0), (learn_metrics_on_other_maps, 0.4)]
     n_folds = settings.time_folds if rows.ordered else settings.n_folds
     if rows.n < settings.single_stage_below:
         yield Stage("all rows", settings.last_fit_rows, 0, n_folds, settings.trials), first
         return
-    last: Proposals = [(proposals.take_further_gradient_steps, 1.0)]
+    last: Proposals = [(take_further_gradient_steps, 1.0)]
     if rows.ordered:  # a single stretch of time would decide by chance
         n_scores = (-(-n // n_folds) for n in (settings.score_rows, settings.last_score_rows))
         yield Stage("maps and metrics", settings.fit_rows, next(n_scores), n_folds, settings.trials), first
@@ -101,4 +131,205 @@ def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:
     else:
         n_score = max(n_last, settings.last_score_rows)
         stage = Stage("last", n_last, n_score, 1, settings.last_trials, settings.survivors)
-        yield stage, [*last, (proposals.descend_on_held_out_error, 1.0)]
+        yield stage, [*last, (descend_on_held_out_error, 1.0)]
+
+
+def rescore_survivors(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Learn metrics and models of the survivors again from the stage's rows, and tune their grid points."""
+    points_by_view: dict[tuple[str, tuple[MetricStep, ...]], dict[str, GridPoint]] = {}
+    for candidate in pool:
+        key = candidate.view.column_map, candidate.view.steps
+        points_by_view.setdefault(key, {})[candidate.family] = candidate.point
+
+    def rescore(column_map: str, steps: tuple[MetricStep, ...], points: dict[str, GridPoint]) -> list[Candidate]:
+        return [] if search.expired() else search.tuned_view(column_map, steps, points, search.stage.trials)
+
+    for column_map, steps in points_by_view:
+        if any(step.is_evidence for step in steps):
+            search.rows.evidence_step(column_map, search.stage)  # before views share it in parallel
+    return search.run([partial(rescore, *key, points) for key, points in points_by_view.items()])
+
+
+def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Score every family on few rows by leave-one-out, or leaving row groups out, for all penalties at once."""
+    rows, n, column_map = search.rows, search.stage.n_fit, search.settings.column_maps[0]
+    Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped[column_map][:n]
+    together = rows.together(torch.arange(n))
+    splits = [] if together is None else together.splits(GRID_FOLDS)
+    scored = torch.as_tensor(np.concatenate([split.scored for split in splits])) if splits else torch.arange(n)
+    scored = scored.to(Y.device)
+    score, penalties = Score(Y[scored], weight[scored], rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
+
+    def best(family: str) -> list[Candidate]:
+        began, trials = time.perf_counter(), list[Trial]()
+        view = View(column_map, [Fold(Z, Y, weight, Z[:0])], score, [torch.ones_like(Z[0])])
+        for length in (0,) if family == "linear" else FIRST_LENGTHS:
+            if family == "linear":  # with a constant, or leave-one-out would see centred columns sum to zero
+                K = Z @ Z.T / Z.shape[1] + 1.0
+            else:
+                distance = view.pair_distances(family)[0].double()
+                K = tile(FAMILIES[family], distance, LENGTHS[family] * 2.0**length * view.unit(family))
+            values = leave_one_out_path(K, Y, weight, penalties, splits)[:, scored]
+            losses = score(values).nan_to_num(math.inf)
+            k = int(losses.argmin())
+            trials.append(Trial(GridPoint(family, length, k), float(losses[k]), values[k]))
+        view.release()
+        return [Candidate(view, min(trials, key=attrgetter("loss")), time.perf_counter() - began)]
+
+    return search.run([partial(best, family) for family in search.settings.families])
+
+
+def score_column_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Score every family on the other column maps; the evidence of the first map is maximised beside them."""
+    starts = {candidate.family: candidate.point for candidate in pool}
+    first, *others = search.settings.column_maps
+    tasks = [partial(search.tuned_view, column_map, (), starts, search.stage.trials) for column_map in others]
+    if not search.uses_evidence or search.short_of_time:
+        return search.run(tasks)
+    with in_background(lambda: search.rows.evidence_step(first, search.stage)):
+        return search.run(tasks)
+
+
+def learn_metrics(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Learn metrics on the best column map: by the evidence, and by gradients as long as each step gains.
+
+    Gradients of the city-block kernel give a diagonal metric. Gradients of Matérn 1/2 give a full metric, starting
+    from the evidence's where that is better than none.
+    """
+    column_map = min(pool, key=BY_LOSS).view.column_map
+    without_metric = {c.family: c for c in pool if c.view.column_map == column_map and not c.view.steps}
+
+    def diagonal() -> list[Candidate]:
+        if "cityblock" not in without_metric or not search.permits(full=False):
+            return []
+        return _gradient_steps(search, without_metric["cityblock"], without_metric)
+
+    def evidence_and_full() -> list[Candidate]:
+        found: list[Candidate] = []
+        start = without_metric
+        if search.uses_evidence:
+            view = without_metric["matern12"].view.stepped(search.rows.evidence_step(column_map, search.stage))
+            points = {family: without_metric[family].point for family in ROUGH_FAMILIES if family in without_metric}
+            tuned = search.tuned(view, points, search.settings.trials_after_step, wide=True)
+            view.release()
+            found += tuned if search.metric != "full" else []
+            start = {c.family: c for c in tuned} if _least(tuned) < _least(without_metric.values()) else without_metric
+        return found + (_gradient_steps(search, start["matern12"], start) if search.permits(full=True) else [])
+
+    return search.run([evidence_and_full, diagonal])
+
+
+def _least(candidates: Iterable[Candidate]) -> float:
+    return min(candidate.loss for candidate in candidates)
+
+
+def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]) -> list[Candidate]:
+    """Steps of a gradient metric from the model of one family, as long as they gain."""
+    full = base.family != "cityblock"
+    points = {family: start[family].point for family in GRADIENT_FAMILIES[full] if family in start}
+    found: list[Candidate] = []
+    best, view = _least(start.values()), base.view
+    for _ in range(search.settings.gradient_steps):
+        if search.expired(0.7):
+            break
+        previous = view
+        view = view.stepped(MetricStep(points[base.family], full, POWERS[full][0]))
+        previous.release()
+        tuned = search.tuned(view, points, search.settings.trials_after_step)
+        points = {candidate.family: candidate.point for candidate in tuned}
+        found += tuned
+        if _least(tuned) > best * (1 - search.settings.min_gain):
+            break
+        best = _least(tuned)
+    view.release()
+    return found
+
+
+def learn_metrics_on_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Learn the best metric on other column maps that are nearly as good as the best one.
+
+    Its gradient steps start from no metric there, so that members of the ensemble differ. The evidence's metric is
+    learned where it comes near the best.
+    """
+    ranked = sorted(pool, key=BY_LOSS)
+    near_ratio = search.settings.near_ratio
+    without_metric = {c.view.column_map: c.loss for c in reversed(ranked) if not c.view.steps}
+    leading = min(without_metric, key=lambda column_map: without_metric[column_map])
+    near = [
+        name
+        for name in without_metric
+        if name != leading and without_metric[name] <= near_ratio * without_metric[leading]
+    ]
+    models = [c for c in ranked if c.view.metric == "evidence" and c.loss <= near_ratio * ranked[0].loss][:1]
+    if any(not step.is_evidence for step in ranked[0].view.steps):
+        models.append(ranked[0])
+
+    def on_map(column_map: str, model: Candidate) -> list[Candidate]:
+        gradient_steps = tuple(step for step in model.view.steps if not step.is_evidence)
+        steps = gradient_steps or model.view.steps
+        return search.tuned_view(column_map, steps, {model.family: model.point}, search.settings.trials_after_step)
+
+    return search.run([partial(on_map, column_map, model) for column_map in near for model in models])
+
+
+def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Take further gradient steps from the best candidates, by both powers: more rows carry more steps."""
+
+    def stepped(candidate: Candidate, full: bool, power: float) -> list[Candidate]:
+        found: list[Candidate] = []
+        for _ in range(search.settings.last_gradient_steps):
+            began = time.perf_counter()
+            view = candidate.view.stepped(MetricStep(candidate.point, full, power))
+            trial = view.tuned(candidate.point, search.stage.trials, search.settings.give_up_ratio * candidate.loss)
+            view.release()
+            found.append(Candidate(view, trial, time.perf_counter() - began))
+            if search.expired() or trial.loss > candidate.loss * (1 - search.settings.min_gain):
+                break
+            candidate = found[-1]
+        return found
+
+    leading = [c for c in sorted(pool, key=BY_LOSS)[: search.settings.n_continued] if c.family != "linear"]
+    tasks = [
+        partial(stepped, candidate, full, power)
+        for candidate in leading
+        if search.permits(full=(full := candidate.family != "cityblock"))
+        for power in POWERS[full]
+    ]
+    found = search.run(tasks)
+    for candidate in leading:
+        candidate.view.release()
+    return found
+
+
+def descend_on_held_out_error(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Descend on the held-out error of the best candidate; where noise is tiny the evidence has found its metric."""
+    least = 2 if search.metric == "full" else 1  # dimensions of a transform: a diagonal has one, a matrix two
+    allowed = [c for c in pool if c.family != "linear" and c.view.transforms[0].ndim >= least]
+    if not allowed or (best := min(allowed, key=BY_LOSS)).point.lam < LEAST_FLOAT32_PENALTY:
+        return []
+    return search.run([partial(_descended, search, best)])
+
+
+def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
+    """The candidate after a descent on its fit rows, if that gains."""
+    if search.expired():
+        return []
+    began, view, point = time.perf_counter(), candidate.view, candidate.point
+    (fold,), (T,) = view.folds, view.transforms
+    length = point.factor * view.unit(point.family)
+    n = min(search.settings.descent_rows, search.rows.n // search.settings.descent_divisor)
+    rows, ends = np.arange(min(n, len(fold.X))), None
+    if fold.row_groups is not None:
+        rows, ends = folded(fold.row_groups.take(rows))
+    kernel = FAMILIES[point.family]
+    descent = Descent(kernel, length, point.lam, fold.X[rows], fold.Y[rows], fold.weight[rows], T, view.groups, ends)
+    if not descent.worthwhile or (end := descent.minimise(search.expired)) is None:
+        return []
+    transform, lam = end
+    steps = (*view.steps, MetricStep(point, descent=True))
+    new = replace(view, transforms=[transform], steps=steps, previous=[T], units={})
+    start = GridPoint.near(point.family, length / new.unit(point.family), lam)
+    new.units[point.family == "cityblock"] = length / start.factor  # keeps the length-scale itself
+    trial = new.tuned(start, search.stage.trials)
+    new.release()
+    return [Candidate(new, trial, time.perf_counter() - began)]

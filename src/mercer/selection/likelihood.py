@@ -20,8 +20,7 @@ from torch import Tensor
 
 from mercer.linalg import cholesky, solve_factored
 from mercer.losses import Loss, class_likelihood
-from mercer.selection.candidate import Candidate
-from mercer.selection.view import Trial
+from mercer.selection.view import Candidate, Trial
 
 if TYPE_CHECKING:
     from mercer.selection.search import Search

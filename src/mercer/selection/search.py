@@ -1,4 +1,4 @@
-"""State of a model selection: its rows, settings, clock and stage, and the report it writes."""
+"""State of a model selection: its rows, those that fit and score in each stage, its settings and its report."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from mercer.clock import Clock
+from mercer.data.column_maps import fit_column_map
+from mercer.data.row_groups import RowGroups
 from mercer.progress import ValidationLoss, report_candidate
-from mercer.selection.candidate import BY_LOSS, Candidate, EvidenceCandidate
-from mercer.selection.grid import GridPoint
+from mercer.selection.evidence_metric import ROUNDS, relevances
 from mercer.selection.parallel import run_parallel
-from mercer.selection.rows import SelectionRows
-from mercer.selection.settings import SelectionSettings, Stage
-from mercer.selection.view import MetricStep, View
+from mercer.selection.score import Score, codes_of
+from mercer.selection.settings import GridPoint, SelectionSettings, Stage
+from mercer.selection.view import BY_LOSS, Candidate, EvidenceCandidate, Fold, MetricStep, View
+
+#: Rounds of a search for the largest evidence that starts where another column map ended.
+ROUNDS_AGAIN = 5
+#: Up to this many inputs every column map has its own evidence.
+EVIDENCE_BY_MAP = 16
 
 
 @dataclass
@@ -120,3 +131,129 @@ def survivors(pool: Sequence[Candidate], most: int, settings: SelectionSettings)
         if near and all(float((F - better.trial.values).square().mean()) > least for better in kept[:most]):
             kept.append(candidate)
     return kept[:most]
+
+
+class SelectionRows:
+    """Rows in random order on the selection's device, with column maps fitted once.
+
+    `keeps_unit` marks columns such as indicators of categories, which are centred but not scaled. Columns of one group
+    (`groups` has an index for each column), such as the levels of a category, share a length-scale. Rows of one of
+    `row_groups` are on one side of every split.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        Y: Tensor,
+        weight: Tensor,
+        keeps_unit: Tensor | None,
+        groups: Tensor | None,
+        rng: np.random.Generator,
+        device: Any,
+        classes: bool,
+        settings: SelectionSettings,
+        row_groups: RowGroups | None = None,
+    ) -> None:
+        used = (weight > 0).nonzero()[:, 0]
+        order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
+        maps = run_parallel(
+            [partial(fit_column_map, kind, X, weight, keeps_unit) for kind in settings.column_maps], X.device
+        )
+        self.maps = dict(zip(settings.column_maps, maps, strict=True))
+        self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
+        self.weight = weight[order].double().to(device)
+        self.weight = self.weight / self.weight.mean()
+        self.n, self.device, self.settings = len(order), device, settings
+        self.groups = None if groups is None else groups.to(device)
+        self.codes = codes_of(self.Y) if classes else None
+        n_last = settings.n_last(self.n, short_of_time=False)
+        self._n_score = max(n_last, settings.last_score_rows)
+        n_seen = max(n_last, self.n_evidence) + self._n_score
+        self.row_groups = None if row_groups is None else row_groups.take(order.cpu().numpy())
+        if self.row_groups is not None:
+            n_seen, self._seed = self.n, int(rng.integers(2**31))
+        self.splits = cache(self._splits)
+        self.mapped = {kind: self.maps[kind](self.X[: max(n_seen, self.n_metric)]) for kind in settings.column_maps}
+        self._evidence: dict[tuple[str, int], MetricStep] = {}
+        self._optima: dict[tuple[int, int], np.ndarray] = {}
+
+    @property
+    def n_evidence(self) -> int:
+        """Rows of the evidence that proposes a metric."""
+        return min(self.settings.evidence_rows, self.n // 2)
+
+    @property
+    def n_metric(self) -> int:
+        """Rows that learn the metric of an ensemble member."""
+        n_last = self.settings.n_last(self.n, short_of_time=False)
+        return max(self.settings.metric_rows, 3 * n_last // 2 if n_last > self.settings.last_fit_rows else 0)
+
+    def parts(self, stage: Stage) -> list[tuple[Tensor, Tensor]]:
+        """Indices of fit rows and of scoring rows, for each fold."""
+        index = torch.arange(self.n, device=self.X.device)
+        if self.row_groups is not None:
+            n_score = stage.n_score or self.n
+            return [(fit[: stage.n_fit], score[:n_score]) for fit, score in self.splits(stage.folds)]
+        if stage.folds > 1:
+            pieces = index.tensor_split(stage.folds)
+            return [(torch.cat([q for q in pieces if q is not p])[: stage.n_fit], p) for p in pieces]
+        n_fit = min(stage.n_fit, self.n // 2)
+        n_seen = max(n_fit, self.n_evidence)  # no row scores a metric that it helped to learn
+        return [(index[:n_fit], index[n_seen : n_seen + stage.n_score])]
+
+    def _splits(self, n_folds: int) -> list[tuple[Tensor, Tensor]]:
+        """All fit rows and all scoring rows of each fold, in random order; row groups are never divided."""
+        assert self.row_groups is not None
+        most = np.inf if n_folds > 1 else min(self._n_score, self.n // 2)
+        found = self.row_groups.splits(n_folds, most=most, seed=self._seed)
+        fitted = [np.delete(np.arange(self.n), split.left_out) for split in found]
+        pairs = zip(fitted, (split.scored for split in found), strict=True)
+        return [(torch.as_tensor(f, device=self.device), torch.as_tensor(s, device=self.device)) for f, s in pairs]
+
+    def score(self, stage: Stage) -> Score:
+        """The score of values at a stage's scoring rows."""
+        scoring = torch.cat([score for _, score in self.parts(stage)])
+        return Score(self.Y[scoring], self.weight[scoring], self.codes)
+
+    def view(self, column_map: str, stage: Stage, steps: tuple[MetricStep, ...] = ()) -> View:
+        """The view of a column map on a stage's rows, after learning these steps of the metric from them."""
+        Z, parts = self.mapped[column_map], self.parts(stage)
+        folds = [Fold(Z[fit], self.Y[fit], self.weight[fit], Z[score], self.together(fit)) for fit, score in parts]
+        score = self.score(stage)
+        ones = [torch.ones_like(folds[0].X[0]) for _ in parts]
+        view = View(column_map, folds, score, ones, groups=self.groups)
+        for step in steps:
+            view = view.stepped(self.evidence_step(column_map, stage) if step.is_evidence else step)
+        return view
+
+    @property
+    def ordered(self) -> bool:
+        """Whether later rows score models of earlier ones."""
+        return self.row_groups is not None and self.row_groups.ordered
+
+    def together(self, index: Tensor) -> RowGroups | None:
+        """The row groups of these rows."""
+        return None if self.row_groups is None else self.row_groups.take(index.cpu().numpy())
+
+    def evidence_step(self, column_map: str, stage: Stage) -> MetricStep:
+        """The step to the length-scales of largest evidence; one for all column maps where inputs are many.
+
+        A search starts where the first one on the same rows ended: maps of one table differ little.
+        """
+        key = column_map if self.X.shape[1] <= EVIDENCE_BY_MAP else "", stage.folds
+        if key not in self._evidence:
+            Z = self.mapped[column_map]
+
+            def maximise(k: int, fit: Tensor) -> tuple[Tensor, np.ndarray]:
+                start = self._optima.get((stage.folds, k))
+                rounds = ROUNDS if start is None else ROUNDS_AGAIN
+                return relevances(Z[fit], self.Y[fit], self.weight[fit], self.groups, start, rounds)
+
+            first = torch.arange(self.n, device=self.X.device) if self.row_groups is None else self.splits(1)[0][0]
+            learning = [fit for fit, _ in self.parts(stage)] if stage.folds > 1 else [first]
+            samples = [fit[: self.n_evidence] for fit in learning]
+            found = run_parallel([partial(maximise, k, fit) for k, fit in enumerate(samples)])
+            for k, (_, optimum) in enumerate(found):
+                self._optima.setdefault((stage.folds, k), optimum)
+            self._evidence[key] = MetricStep(None, relevances=tuple(scale for scale, _ in found))
+        return self._evidence[key]

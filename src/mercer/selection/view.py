@@ -1,4 +1,4 @@
-"""A view of the inputs (column map and metric), and the kernels scored on it.
+"""A view of the inputs (column map and metric), the kernels scored on it, and candidates.
 
 Families and length-scales share the view's distances. Each fold learns the metric from its own fit rows, so the rows
 that score a metric never took part in learning it.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mercer.data.column_maps import ColumnMap
 from mercer.data.row_groups import RowGroups
-from mercer.selection.grid import FAMILIES, GridPoint
+from mercer.kernels import Kernel
 from mercer.selection.metric import (
     TYPICAL_ROWS,
     apply_transform,
@@ -27,7 +30,8 @@ from mercer.selection.metric import (
     typical_distance,
 )
 from mercer.selection.ridge import dual_coefficients
-from mercer.selection.score import Score
+from mercer.selection.score import Link, Score
+from mercer.selection.settings import FAMILIES, GridPoint
 
 #: Changes of the penalty that a wide search tries first: a better metric may call for one a thousand times smaller.
 WIDE_STEPS = (-4, 4, -4, 2, -2)
@@ -37,6 +41,8 @@ NEIGHBOURS = ((0, -1), (0, 1), (-1, 0), (1, 0), (1, -2), (-1, 2))
 LEAST_GRADIENT_PENALTY = 1e-5
 #: Rows at which gradients are taken, gradients (rows times inputs) at most, and combinations of outputs that count.
 GRADIENT_ROWS, MOST_GRADIENTS, GRADIENT_OUTPUTS = 800, 20_000, 5
+#: The key that ranks candidates, best first.
+BY_LOSS = attrgetter("loss")
 
 
 @dataclass(frozen=True)
@@ -241,3 +247,88 @@ def principal_outputs(alpha: Tensor) -> Tensor:
         return alpha
     _, vectors = torch.linalg.eigh((alpha.T @ alpha).double())
     return alpha @ vectors[:, -GRADIENT_OUTPUTS:].to(alpha)
+
+
+@dataclass
+class Candidate:
+    """A view of the inputs and the best grid point of one family on it, with its score."""
+
+    view: View
+    trial: Trial
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.loss, self.point = self.trial.loss, self.trial.point
+        self.family = self.point.family
+
+    @property
+    def n_fit(self) -> int:
+        return self.view.n_fit
+
+    @property
+    def values(self) -> Tensor:
+        """Values at the rows that score."""
+        return self.trial.values
+
+    @property
+    def name(self) -> str:
+        return f"{self.view.column_map}, {self.view.metric}, {self.family}"
+
+
+@dataclass(frozen=True)
+class SelectedKernel:
+    """A kernel on mapped and transformed inputs, with its penalty and its share of the ensemble."""
+
+    columns: ColumnMap
+    transform: Tensor
+    kernel: Kernel
+    penalty: float
+    share: float
+    loss: float
+    name: str
+
+
+@dataclass(frozen=True)
+class LikelihoodEnsemble:
+    """Selected kernels with penalties for kernel logistic regression, and their held-out log loss.
+
+    `gain` is the mean by which it is below the log loss of least squares, `error` the standard error of this mean.
+    """
+
+    members: list[SelectedKernel]
+    loss: float
+    gain: float
+    error: float
+
+
+@dataclass(frozen=True)
+class EvidenceCandidate:
+    """A kernel that the evidence found, as it will be fitted, with its values at the rows that score."""
+
+    selected: SelectedKernel
+    values: Tensor = field(repr=False)
+    n_fit: int
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.selected.name
+
+    @property
+    def loss(self) -> float:
+        return self.selected.loss
+
+
+@dataclass(frozen=True)
+class SelectedEnsemble:
+    """Selected kernels, best first, and a report line for every candidate of every stage.
+
+    `by_likelihood` are the same kernels with penalties for kernel logistic regression, if that was tried.
+    """
+
+    members: list[SelectedKernel]
+    report: list[dict[str, Any]] = field(repr=False)
+    loss: float
+    constant: float
+    link: Link | None
+    by_likelihood: LikelihoodEnsemble | None = field(default=None, repr=False)
