@@ -51,6 +51,7 @@ from mercer.preprocessing.duplicates import merge_duplicate_inputs
 from mercer.preprocessing.exposure import rates
 from mercer.preprocessing.read import TableData, read, read_held_out, read_new
 from mercer.preprocessing.row_groups import read_row_groups
+from mercer.preprocessing.targets import Targets
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
@@ -315,11 +316,9 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         Returns the task without its selection, the targets for the selection, and the table with all rows if it is not
         known yet whether the model needs validation rows.
         """
-        loss = self._first_loss()
-        centred = self._selects_kernels() and loss.quadratic
-        targets = coded_targets(data, loss, classes=self._classes, centred=centred)
+        targets = self._coded(data, self._first_loss())
         Y = targets.encode(data.y)
-        loss = resolve_loss(loss, Y.shape[1], classes=self._classes)
+        loss = resolve_loss(self._first_loss(), Y.shape[1], classes=self._classes)
         self._require_updatable(loss, data.rows)
         noise = 1.0
         if not self._pairwise:
@@ -370,6 +369,11 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     def _cleans_targets(self, task: Task) -> bool:
         """Whether further selections see targets without gross errors."""
         return False
+
+    def _coded(self, data: TableData, loss: Loss) -> Targets:
+        """Coding of the targets."""
+        centred = self._selects_kernels() and loss.quadratic
+        return coded_targets(data, loss, classes=self._classes, centred=centred)
 
     def _fit_member(
         self, task: Task, member: KernelMember, fit: ForwardFit, budget: Clock, share: float
