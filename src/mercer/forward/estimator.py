@@ -372,8 +372,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
 
     def _coded(self, data: TableData, loss: Loss) -> Targets:
         """Coding of the targets."""
-        centred = self._selects_kernels() and loss.quadratic
-        return coded_targets(data, loss, classes=self._classes, centred=centred)
+        return coded_targets(data, loss, classes=self._classes, centred=self._selects_kernels() and loss.quadratic)
 
     def _fit_member(
         self, task: Task, member: KernelMember, fit: ForwardFit, budget: Clock, share: float
