@@ -32,7 +32,8 @@ root_doc = "index"
 exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst", "reproduce/boost_greedy.md",
                     "reproduce/thesis_mekl.md"]  # fmt: skip
 templates_path = ["_templates"]
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath", "substitution"]
+myst_substitutions = {"version": release}
 myst_heading_anchors = 3
 suppress_warnings = ["config.cache"]
 
@@ -90,6 +91,31 @@ def close_up(app, name, source):
     source[0] = source[0].replace("\n\n```\n", "\n```\n")
 
 
+#: Parameters that users set first; the others follow in the order of the docstring.
+FIRST = ("kernel", "loss", "class_weight", "n_basis", "n_inducing", "n_components", "regularization", "time_budget",
+         "memory_limit", "random_state", "categorical_features", "cyclic_features", "spherical_features", "device",
+         "verbose")  # fmt: skip
+
+
+def sort_parameters(app, what, name, obj, options, lines):
+    """Put the parameters of a class that users set first before its internals."""
+    if what != "class" or "Parameters" not in lines:
+        return
+    begin = lines.index("Parameters") + 2
+    end = next((i for i in range(begin + 1, len(lines)) if lines[i].startswith("---")), len(lines) + 1) - 1
+    entries = []
+    for line in lines[begin:end]:
+        if line and not line.startswith(" "):
+            entries.append([])
+        if entries:
+            entries[-1].append(line)
+    names = [entry[0].split(":")[0].split(",")[0].strip() for entry in entries]
+    rank = [FIRST.index(one) if one in FIRST else len(FIRST) for one in names]
+    order = sorted(range(len(entries)), key=rank.__getitem__)
+    lines[begin:end] = [line for i in order for line in [*entries[i], ""]]
+
+
 def setup(app):
     for change in (name_thumbnails, close_up):
         app.connect("source-read", change)
+    app.connect("autodoc-process-docstring", sort_parameters, priority=400)  # before numpydoc reads them

@@ -7,7 +7,7 @@
 `foreign_tables.txt` names two hundred tables with a target; none of them is among those of $MERCER_DATA. A hash of its
 name says to which part a table belongs: `learn` was looked at to find faults of the defaults, `judge` only as a whole.
 70/30 at random, at most `--rows` rows to train on and 2000 to test. Everything is as it comes, with a seed; columns
-that are not numbers are categories for CatBoost and HistGradientBoosting. `plain` is ridge or logistic regression. Of
+that are not numbers are categories for CatBoost, LightGBM and HistGradientBoosting. `plain` is ridge or logistic regression. Of
 numbers the error is the root mean squared error over the standard deviation, of classes the share of wrong ones, and
 the log loss. Seconds are those of the process' CPU, so run it on one thread. Every table is a line of the file, with
 our warnings and errors; a run that is called again goes on from there.
@@ -30,7 +30,7 @@ from rivals import rival
 from tables import log_loss
 
 LIST = Path(__file__).with_name("foreign_tables.txt")
-METHODS = ("ours", "catboost", "histgb", "plain")
+METHODS = ("ours", "catboost", "lightgbm", "histgb", "plain")
 TEST = 2000
 
 
@@ -90,7 +90,7 @@ class Trees:
             text = X[name].astype(str).where(X[name].notna(), "missing")
             if self.method == "catboost":
                 X[name] = text
-            elif len(levels) <= 250:  # what its categories may have
+            elif self.method == "lightgbm" or len(levels) <= 250:  # what histgb's categories may have
                 X[name] = pd.Categorical(text, categories=levels)
             else:
                 X[name] = pd.Index(levels).get_indexer(text)

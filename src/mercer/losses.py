@@ -257,7 +257,7 @@ class Huber(Loss):
 
 @component
 class Absolute(Loss):
-    """|y − f|, whose minimum is the median, and a parabola where y is within δ of f.
+    """The absolute value of y − f, whose minimum is the median, and a parabola where y is within δ of f.
 
     δ = 0.05, in units of the targets' standard deviation, makes it differentiable.
 
