@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.compose import make_column_transformer
@@ -206,3 +208,18 @@ def test_columns_that_were_constant_in_fit_change_nothing_in_a_graph_or_a_file(d
     agree(model, dtype, later)
     model.save(tmp_path / "model.mercer")
     np.testing.assert_array_equal(mercer.load(tmp_path / "model.mercer").predict(later), model.predict(later))
+
+
+def test_a_graph_documents_its_inputs_outputs_and_classes():
+    X = pd.DataFrame({"size": ROWS[:, 0], "kind": np.where(ROWS[:, 1] > 0, "oak", "ash")})
+    model = mercer.GreedyKernelClassifier(5, kernel="gaussian", random_state=0).fit(X, THREE)
+    graph = mercer.to_onnx(model)
+    assert "Column 'kind' (category): text, empty where missing. Code: 2 levels" in graph.graph.input[1].doc_string
+    assert "numbers, NaN where missing" in graph.graph.input[0].doc_string
+    assert all(output.doc_string for output in graph.graph.output)
+    properties = {entry.key: json.loads(entry.value) for entry in graph.metadata_props}
+    assert [column["name"] for column in properties["columns"]] == ["size", "kind"]
+    assert properties["classes"] == model.classes_.tolist()
+    numbers = mercer.to_onnx(mercer.GreedyKernelRegressor(5, kernel="gaussian", random_state=0).fit(ROWS, ROWS[:, 0]))
+    assert "Columns: x0, x1, x2" in numbers.graph.input[0].doc_string
+    assert numbers.producer_version == mercer.__version__

@@ -7,6 +7,8 @@ its kind: ``{"array": "3"}``, ``{"tuple": […]}``, ``{"class": "kernels.Gaussia
 from __future__ import annotations
 
 import math
+import re
+from collections import UserList
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 from hashlib import sha256
@@ -14,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+import sklearn
 import torch
 from sklearn.base import BaseEstimator
 
 from mercer.base.parameters import check
 from mercer.codec.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
+from mercer.codec.scikit_learn import PREFIX, fitted_state, new_transformer, transformer_named, transformers
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import Entries
 from mercer.parts import Component, require
@@ -65,7 +69,9 @@ class Encoder:
             return str(value)
         if isinstance(value, torch.dtype):
             return str(value).removeprefix("torch.")
-        if type(value) is list:
+        if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+            return {"type": np.dtype(value).str}
+        if type(value) is list or isinstance(value, UserList):
             return [self.encode(item, where) for item in value]
         if type(value) is tuple:
             return {"tuple": [self.encode(item, where) for item in value]}
@@ -77,9 +83,15 @@ class Encoder:
 
     def _object(self, value: Any, where: str) -> dict[str, Any]:
         cls = type(value)
+        if transformers().get(PREFIX + cls.__name__) is cls:
+            return self._transformer(value, where)
         known = is_dataclass(cls) and registry().get(name_of(cls)) is cls
         if not known:
-            kind = "a function" if callable(value) and not isinstance(value, BaseEstimator) else f"a {cls.__name__}"
+            if isinstance(value, BaseEstimator):
+                held = ", ".join(name.removeprefix(PREFIX) for name in transformers())
+                wanted = f"which no model file can hold (of scikit-learn it holds {held}): use pickle or joblib"
+                raise NotEncodableError(f"{where} has a {cls.__name__}, {wanted}")
+            kind = "a function" if callable(value) else f"a {cls.__name__}"
             raise NotEncodableError(
                 f"{where} is {kind} of your own, which no model file can hold: use pickle or joblib"
             )
@@ -94,6 +106,17 @@ class Encoder:
             "class": name_of(cls),
             "parameters": self._each(given, cls.__name__),
             "fitted": self._each(fitted, cls.__name__),
+        }
+
+    def _transformer(self, value: Any, where: str) -> dict[str, Any]:
+        """A transformer or pipeline of scikit-learn."""
+        name = type(value).__name__
+        fitted = {key: held for key, held in fitted_state(value).items() if key not in LEFT_OUT}
+        return {
+            "class": PREFIX + name,
+            "version": sklearn.__version__,
+            "parameters": self._each(value.get_params(deep=False), name),
+            "fitted": self._each(fitted, name),
         }
 
     def _each(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -211,7 +234,23 @@ class Decoder:
         entries.check()
         return entries.table
 
+    def _dtype(self, node: dict[str, Any], depth: int) -> np.dtype:
+        name = node["type"]
+        good = isinstance(name, str) and re.fullmatch(r"[<|=][biufU]\d{1,3}|\|O", name) is not None
+        require(good, "a type in the description", "one of numbers or text", name)
+        return np.dtype(name)
+
+    def _transformer(self, node: dict[str, Any], depth: int) -> Any:
+        cls: Any = transformer_named(node["class"])
+        complete = "parameters" in node and "fitted" in node
+        require(complete, f"a {cls.__name__} in the file", "with parameters and fitted", sorted(node))
+        made = new_transformer(cls, self._mapping(node["parameters"], depth), node.get("version"))
+        vars(made).update(self._attributes(cls, node["fitted"], depth))
+        return made
+
     def _object(self, node: dict[str, Any], depth: int) -> Any:
+        if isinstance(node["class"], str) and node["class"].startswith(PREFIX):
+            return self._transformer(node, depth)
         cls: Any = class_named(node["class"])
         if issubclass(cls, BaseEstimator) and not issubclass(cls, Component):
             return self._estimator(cls, node, depth)
@@ -227,13 +266,18 @@ class Decoder:
         require(complete, f"a {name_of(cls)} in the file", "with parameters and fitted", sorted(node))
         model = cls(**checked_fields(cls, self._mapping(node["parameters"], depth)))
         check(model)
-        fitted = self._mapping(node["fitted"], depth)
+        fitted = self._attributes(cls, node["fitted"], depth)
+        vars(model).update(fitted, _kept=tuple(fitted))
+        return model
+
+    def _attributes(self, cls: type, node: Any, depth: int) -> dict[str, Any]:
+        """The fitted attributes of an estimator; none may replace a method."""
+        fitted = self._mapping(node, depth)
         for name in fitted:
             is_attribute = name.isidentifier() and (name.endswith("_") or name.startswith("_"))
             good = is_attribute and not hasattr(cls, name) and name != "_kept"
             require(good, f"a fitted attribute of {name_of(cls)}", "one of its own", name)
-        vars(model).update(fitted, _kept=tuple(fitted))
-        return model
+        return fitted
 
 
 _DECODERS: dict[str, Any] = {
@@ -244,6 +288,7 @@ _DECODERS: dict[str, Any] = {
     "dict": Decoder._dict,
     "array": Decoder._array,
     "number": Decoder._number,
+    "type": Decoder._dtype,
     "objects": Decoder._objects,
     "sparse": Decoder._sparse,
     "class": Decoder._object,

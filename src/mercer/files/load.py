@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.pipeline import Pipeline
 
+from mercer.codec.scikit_learn import PREFIX
 from mercer.codec.tree import Decoder
 from mercer.files.save import FORMAT, digest, require_few_values, try_one_row
 from mercer.parts import require
@@ -46,15 +48,16 @@ def load(path: str | os.PathLike[str], *, device: Any = None) -> Any:
     tree, arrays, size = contents(path)
     try:
         model = Decoder(arrays, EXPANSION * size).decode(tree.get("model"))
-        good = hasattr(model, "get_params") and hasattr(model, "n_features_in_")
-        require(good, "the model in the file", "a fitted estimator", type(model).__name__)
+        last = model[-1] if isinstance(model, Pipeline) else model
+        good = hasattr(last, "get_params") and hasattr(last, "n_features_in_")
+        require(good, "the model in the file", "a fitted estimator", type(last).__name__)
         try_one_row(model, size)
-        if hasattr(model, "device"):
-            model.device = _device_here(model.device)
+        if hasattr(last, "device"):
+            last.device = _device_here(last.device)
     except Exception as fault:  # a broken file may lead to any error
         raise _refusal(path, fault) from None
-    if device is not None and hasattr(model, "device"):
-        model.device = device
+    if device is not None and hasattr(last, "device"):
+        last.device = device
     return model
 
 
@@ -65,10 +68,11 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     tree, arrays, size = contents(path)
     try:
-        model = tree["model"]
+        model = _last_step(tree["model"])
         fitted = {name: _brief(node) for name, node in model["fitted"].items() if _is_short(node)}
         described = {
             "class": str(model["class"]),
+            "pipeline": None if model is tree["model"] else _steps(tree["model"]),
             "format": tree["format"],
             "mercer": tree["mercer"],
             "bytes": size,
@@ -82,6 +86,17 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     except Exception as fault:
         raise _refusal(path, fault) from None
     return {name: value for name, value in described.items() if value is not None}
+
+
+def _last_step(node: Any) -> Any:
+    """The estimator at the end of a pipeline, or the estimator itself."""
+    return node["parameters"]["steps"][-1]["tuple"][1] if node["class"] == f"{PREFIX}Pipeline" else node
+
+
+def _steps(node: Any) -> list[str]:
+    """The classes of the steps of a pipeline."""
+    steps = [step["tuple"][1] for step in node["parameters"]["steps"]]
+    return [str(step["class"]) if isinstance(step, dict) else str(step) for step in steps]
 
 
 def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:

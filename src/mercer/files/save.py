@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.atomic_write import write_atomically
@@ -40,7 +41,8 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     Parameters
     ----------
     model : estimator
-        Any fitted estimator or transformer of mercer.
+        Any fitted estimator or transformer of mercer, or a scikit-learn pipeline that ends in one, if its other steps
+        are usual transformers without functions: scalers, encoders, imputers, `PCA`, `ColumnTransformer`, …
     path : str or path
         Where to; an existing file is replaced at once, or not at all.
     stages : bool, default False
@@ -66,8 +68,9 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     """
     from safetensors.numpy import save as as_bytes
 
-    known = isinstance(model, BaseEstimator) and registry().get(name_of(type(model))) is type(model)
-    require(known, "model", "an estimator of mercer", type(model).__name__)
+    last = model[-1] if isinstance(model, Pipeline) else model
+    known = isinstance(last, BaseEstimator) and registry().get(name_of(type(last))) is type(last)
+    require(known, "model", "an estimator of mercer, or a pipeline that ends in one", type(last).__name__)
     check_is_fitted(model)
     require(not (small and stages), "stages", "False for a small file", stages)
     encoder = Encoder(stages)
@@ -100,6 +103,8 @@ def digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
 
 def smaller(model: Any) -> Any:
     """A copy of a fitted model that predicts the same with fewer numbers, or the model where nothing can go."""
+    if isinstance(model, Pipeline):
+        return Pipeline([*model.steps[:-1], (model.steps[-1][0], smaller(model[-1]))])
     if not (hasattr(model, "expansions_") or hasattr(model, "_models")):
         return model
     made = copy.copy(model)
@@ -126,6 +131,9 @@ def try_one_row(model: Any, size: int) -> None:
 
     `size` is the number of bytes of its file, which bounds the number of columns.
     """
+    if isinstance(model, Pipeline):  # its first columns may be text
+        check_is_fitted(model)
+        return try_one_row(model[-1], size)
     D = model.n_features_in_
     require(type(D) is int and 1 <= D <= size, "n_features_in_", "an integer of columns", D)
     row, device = np.zeros((1, D)), getattr(model, "device", None)

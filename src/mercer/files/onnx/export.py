@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -17,6 +18,17 @@ from mercer.files.onnx.families import model_outputs
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.tables import graph_inputs
 from mercer.parts import require
+from mercer.preprocessing.columns import column_table
+from mercer.version import __version__
+
+#: What the outputs of a graph are.
+OUTPUTS = {
+    "prediction": "Predicted targets, a column for each output",
+    "std": "Standard deviations of new targets, a column for each output",
+    "label": "The predicted class of each row",
+    "probabilities": "Probabilities, a column for each class in the order of the property 'classes'",
+    "features": "Coordinates of each row",
+}
 
 
 def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float32", X: Any = None) -> Any:
@@ -24,7 +36,8 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: st
 
     The graph takes any number of rows as one matrix ``X`` and codes them itself. Regressors answer ``prediction``
     (n × outputs), Gaussian processes and mixtures of numbers also ``std``, classifiers ``label`` and ``probabilities``,
-    transformers ``features``. Kernel values are as precise as those that the model was fitted with, whatever `dtype`.
+    transformers ``features``. Inputs and outputs have documentation strings; metadata has ``columns`` and ``classes``
+    as JSON. Kernel values are as precise as those that the model was fitted with, whatever `dtype`.
 
     Parameters
     ----------
@@ -69,12 +82,24 @@ def _model(model: Any, dtype: str) -> Any:
     for name, (value, kind) in model_outputs(g, model, rows).items():
         g.nodes.append(helper.make_node("Identity", [value], [name]))
         types = {"int64": TensorProto.INT64, "string": TensorProto.STRING, "float": onnx_type(dtype)}
-        infos.append(helper.make_tensor_value_info(name, types[kind], ("rows",) if name == "label" else ("rows", None)))
+        shape = ("rows",) if name == "label" else ("rows", None)
+        infos.append(helper.make_tensor_value_info(name, types[kind], shape, OUTPUTS.get(name, "")))
     graph = helper.make_graph(g.nodes, type(model).__name__, entries, infos, g.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", 3)]
     made = helper.make_model(graph, opset_imports=opsets, producer_name="mercer", ir_version=8)
+    made.producer_version = __version__
+    made.doc_string = f"A {type(model).__name__} of mercer {__version__}, fitted to {len(column_table(model))} columns."
+    helper.set_model_props(made, _properties(model))
     checker.check_model(made)
     return made
+
+
+def _properties(model: Any) -> dict[str, str]:
+    """The metadata of a graph as JSON: the columns, and the classes of a classifier in the order of probabilities."""
+    columns = [{key: column[key] for key in ("name", "kind", "map")} for column in column_table(model)]
+    classes = getattr(model, "classes_", None)
+    known = {} if classes is None else {"classes": json.dumps(classes.tolist(), ensure_ascii=False, default=str)}
+    return {"columns": json.dumps(columns, ensure_ascii=False), **known}
 
 
 def _pipeline(model: Pipeline, dtype: str, X: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mercer.files.onnx.graph import Graph, onnx_type
 from mercer.parts import require
-from mercer.preprocessing.columns import MISSING, UNSEEN
+from mercer.preprocessing.columns import MISSING, UNSEEN, ColumnDescription, column_table
 
 
 def graph_inputs(g: Graph, model: Any) -> tuple[list[Any], str]:
@@ -32,7 +32,10 @@ def _numbers(g: Graph, model: Any) -> tuple[list[Any], str]:
     if fill is not None:
         rows = g.op("Where", g.op("IsNaN", rows), g.constant(fill), rows)
     rows = hold_constants(g, model, rows)
-    return [helper.make_tensor_value_info("X", onnx_type(g.dtype), ("rows", int(model.n_features_in_)))], rows
+    D, names = int(model.n_features_in_), [column["name"] for column in column_table(model)]
+    missing = "refused" if fill is None else "replaced by medians"
+    doc = f"Rows of {D} numbers in the units of fit, NaN {missing}. Columns: {', '.join(names)}"
+    return [helper.make_tensor_value_info("X", onnx_type(g.dtype), ("rows", D), doc)], rows
 
 
 def hold_constants(g: Graph, model: Any, rows: str) -> str:
@@ -54,7 +57,7 @@ def _columns(g: Graph, model: Any, table: Any) -> tuple[list[Any], str]:
     for name, seen in zip(map(str, names), table.described, strict=True):
         text = seen.kind in ("category", "ordered")
         kind = TensorProto.STRING if text else onnx_type(g.dtype)
-        entries.append(helper.make_tensor_value_info(name, kind, ("rows", 1)))
+        entries.append(helper.make_tensor_value_info(name, kind, ("rows", 1), _document(seen, text)))
         given.append(Column(g, name, text))
     parts = []
     for code in table.codes:
@@ -62,6 +65,13 @@ def _columns(g: Graph, model: Any, table: Any) -> tuple[list[Any], str]:
         require(known, "the code of a column", f"one of {sorted(CODES)} in an ONNX graph", type(code).__name__)
         parts.append(CODES[type(code).__name__](*(given[k] for k in code.sources), code))
     return entries, g.op("Concat", *parts, axis=1)
+
+
+def _document(column: ColumnDescription, text: bool) -> str:
+    """What an input of one column takes, and what the graph makes of it."""
+    takes = "text, empty where missing" if text else "numbers, NaN where missing"
+    takes = "days since 1970, NaN where missing" if column.kind == "date" else takes
+    return f"Column {column.name!r} ({column.kind}): {takes}. Code: {column.map}"
 
 
 @dataclass(frozen=True)
