@@ -7,10 +7,10 @@
 `foreign_tables.txt` names two hundred tables with a target; none of them is among those of $MERCER_DATA. A hash of its
 name says to which part a table belongs: `learn` was looked at to find faults of the defaults, `judge` only as a whole.
 70/30 at random, at most `--rows` rows to train on and 2000 to test. Everything is as it comes, with a seed; columns
-that are not numbers are categories for CatBoost, LightGBM and HistGradientBoosting. `plain` is ridge or logistic regression. Of
-numbers the error is the root mean squared error over the standard deviation, of classes the share of wrong ones, and
-the log loss. Seconds are those of the process' CPU, so run it on one thread. Every table is a line of the file, with
-our warnings and errors; a run that is called again goes on from there.
+that are not numbers are categories for CatBoost, LightGBM and HistGradientBoosting. `plain` is ridge or logistic
+regression. Of numbers the error is the root mean squared error over the standard deviation, of classes the share of
+wrong ones, and the log loss. Seconds are those of the process' CPU, so run it on one thread. Every table is a
+line of the file, with our warnings and errors; a run that is called again goes on from there.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ def test_the_version_is_the_same_wherever_it_stands():
         "pyproject.toml": PROJECT["version"],
         "codemeta.json": json.loads((ROOT / "codemeta.json").read_text())["version"],
         "CITATION.cff": found("CITATION.cff", r"^version: (\S+)$"),
+        "CHANGELOG.md": found("CHANGELOG.md", r"^## (\S+) \(\d{4}-\d\d-\d\d\)$"),
         "conda": found("conda/recipe.yaml", r'^  version: "(\S+)"$'),
     }
     assert set(versions.values()) == {mercer.__version__}, versions
