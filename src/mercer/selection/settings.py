@@ -154,7 +154,7 @@ class SelectionSettings:
     trials: int = 5
     trials_after_step: int = 3
     trials_from_known: int = 2
-    last_trials: int = 2
+    last_trials: int = 1
     give_up_ratio: float = 1.05
     near_ratio: float = 1.25
     distinct: float = 0.03

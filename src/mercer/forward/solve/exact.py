@@ -24,7 +24,6 @@ from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve.iterative_ridge import (
-    float32_factor_suffices,
     float32_kernel_suffices,
     float32_storage_suffices,
     float64_distances_suffice,
@@ -35,7 +34,14 @@ from mercer.forward.solve.iterative_ridge import (
 from mercer.forward.solve.polish import sparse_ridge
 from mercer.forward.span import Functions
 from mercer.kernels import Kernel
-from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal, solve_factored
+from mercer.linalg import (
+    TiledCholesky,
+    cholesky,
+    conjugate_gradients,
+    float32_factor_suffices,
+    inverse_diagonal,
+    solve_factored,
+)
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import component
 from mercer.selection.likelihood import KernelLikelihood
@@ -47,6 +53,9 @@ LEFT_OUT_ROWS, GROUP_FOLDS = 2000, 10
 FLOAT32_FACTOR_ROWS = 2500
 #: Rows from which the diagonal of the inverse is computed in float32, if that suffices.
 FLOAT32_DIAGONAL_ROWS = 1000
+#: Steps of conjugate gradients with a float32 factor, at most: with more of them the factor is too inexact for
+#: leave-one-out predictions too, and is computed in float64.
+FACTOR_STEPS = 12
 #: Rows of a panel of a symmetric kernel matrix.
 PANEL_ROWS = 512
 #: Rows up to which two classes are fitted exactly on a CPU: Newton's method takes about ten times as long as ridge.
@@ -261,9 +270,9 @@ def _by_square_factor(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: in
         L, info = torch.linalg.cholesky_ex(G.float())
         if not int(info):
             found = conjugate_gradients(
-                lambda v: G @ v, y, precondition=lambda r: solve_lower(L, r), tol=1e-11, max_iter=30
+                lambda v: G @ v, y, precondition=lambda r: solve_lower(L, r), tol=1e-11, max_iter=FACTOR_STEPS
             )
-            if found.n_iter < 30:
+            if found.n_iter < FACTOR_STEPS:
                 return found.x, L[corner, corner]
     L = cholesky(G)[0]
     return solve_factored(L, y), L[corner, corner]

@@ -64,15 +64,6 @@ def fold_rows(n: int, folds: int) -> Tensor:
     return torch.linspace(0, n - 1, folds * min(int(FOLD_SHARE * n), FOLD_ROWS)).long()
 
 
-def float32_factor_suffices(n: int, penalty: float) -> bool:
-    """Whether the rounding of float32 is small beside the smallest `penalty`.
-
-    >>> float32_factor_suffices(8000, 0.01), float32_factor_suffices(8000, 1e-3)
-    (True, False)
-    """
-    return n * torch.finfo(torch.float32).eps < ROUNDING_SHARE * penalty
-
-
 def float32_storage_suffices(n: int, penalty: float) -> bool:
     """Whether steps may read a matrix that is stored in float32.
 
