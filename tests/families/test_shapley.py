@@ -22,7 +22,7 @@ from mercer import kernels
 from mercer.codegen.compiled import machine_code
 from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
-from mercer.explain import product_code, products
+from mercer.explain import products
 from mercer.explain.expansions import expansion_of, training_mean
 from mercer.explain.products import product_sum, restricted_mixture, sum_over_scales
 from mercer.explain.shapley import block_shape
@@ -157,8 +157,8 @@ def test_machine_code_is_what_torch_says(D, mixture, monkeypatch):
     rule = product_sum(mixture and restricted_mixture(mixture, a), D)
     if machine_code() is None:
         pytest.skip("LLVM is not there")
-    found = product_code.sum_over_scales(a, rule)
-    monkeypatch.setattr(product_code, "is_worthwhile", lambda *_: False)
+    found = products.compiled_sum_over_scales(a, rule)
+    monkeypatch.setattr(products, "is_worthwhile", lambda *_: False)
     torch.testing.assert_close(found, sum_over_scales(a, rule), rtol=0, atol=1e-14)
 
 

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from mercer.data import ArrayRows, RowSource, spaced_rows
 from mercer.engine import Plan, make_plan
 from mercer.explain.inputs import groups_of
-from mercer.explain.product_code import WIDTH
+from mercer.explain.products import WIDTH
 from mercer.explain.subsets import FullMetricExpansion
 from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, terms_of
 from mercer.forward.expansion import Expansion

@@ -26,13 +26,19 @@ from mercer.mixture.closed_form import (
     location_reason,
 )
 from mercer.mixture.em import EMResult, Mixture
-from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
+from mercer.mixture.estimator import (
+    LEFT_OUT_ROWS,
+    MixtureEstimator,
+    MixtureRefits,
+    conditional_mean,
+    leave_one_out_scale,
+    mean_and_variance,
+)
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.features import columns
 from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import fit_gradient, least_squares, local_noise, misleading
-from mercer.mixture.predictions import LEFT_OUT_ROWS, conditional_mean, leave_one_out_scale, mean_and_variance
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData

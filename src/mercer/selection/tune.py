@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from mercer.clock import Clock
+from mercer.data import RowSource, as_source
+from mercer.data.hashes import has_copies, hash_rows, hash_targets
 from mercer.engine import make_plan
 from mercer.engine.sample import generator
 from mercer.evidence.coordinates import Point
@@ -20,7 +23,6 @@ from mercer.evidence.exact import left_out, log_evidence
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
 from mercer.parts import require, require_integer, require_number
 from mercer.selection.evidence_search import LENGTH, NOISE_BOUNDS, OUTER, EvidenceSearch
-from mercer.selection.sample import are_class_codes, draw
 
 #: Seconds of a search on a thousand rows on a slow machine; other searches take time as the cube of their rows.
 THOUSAND_ROWS_SECONDS = 20.0
@@ -291,3 +293,90 @@ def _penalty(spectrum: np.ndarray, energy: np.ndarray, n: float, p: int) -> floa
     start = int(np.argmin([negative(t) for t in grid]))
     near = grid[max(start - 1, 0)], grid[min(start + 1, 24)]
     return float(np.exp(minimize_scalar(negative, bounds=near, method="bounded").x))
+
+
+@dataclass(frozen=True)
+class DrawnRows:
+    """Rows (n × D), targets (n × p) and weights of mean one in float64, and the mean of the given weights."""
+
+    X: Tensor
+    Y: Tensor
+    weight: Tensor
+    mean_weight: float
+
+    def centred(self, weight: Tensor) -> Tensor:
+        """Targets less their weighted mean."""
+        return self.Y - (weight[:, None] * self.Y).sum(0) / weight.sum()
+
+    def precision(self) -> Tensor:
+        """Weights as precisions of the noise: ones for class codes, whose weights say nothing about noise.
+
+        A class of weight ten is not measured ten times as precisely. As precisions, its weights would let each row
+        explain itself, and the evidence would be largest for length-scales near zero.
+        """
+        return torch.ones_like(self.weight) if are_class_codes(self.Y) else self.weight
+
+
+def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: np.random.Generator, device: torch.device) -> DrawnRows:
+    """Draw at most `n_rows` random rows of positive weight; a file or row source is read as a whole first."""
+    if isinstance(X, RowSource | str | os.PathLike):
+        source = as_source(X)
+        X = source.take(np.arange(source.n_rows))
+    X, y = _numbers(X, "X"), _numbers(y, "y")
+    require(X.ndim == 2 and X.shape[1] > 0, "X", "two-dimensional, with at least one column", tuple(X.shape))
+    require(y.ndim in (1, 2), "y", "one- or two-dimensional", tuple(y.shape))
+    require(len(y) == len(X), "y", f"of the length of X, {len(X)}", len(y))
+    weight = np.ones(len(X)) if sample_weight is None else _host(_numbers(sample_weight, "sample_weight"))
+    require(weight.shape == (len(X),), "sample_weight", f"of shape {(len(X),)}", weight.shape)
+    good = bool(np.isfinite(weight).all() and (weight >= 0).all() and (weight > 0).any())
+    require(good, "sample_weight", "finite and non-negative, some positive", weight)
+    index = np.flatnonzero(weight > 0)
+    index = rng.choice(index, n_rows, replace=False) if len(index) > n_rows else index
+    rows, targets = (_taken(a, index, device) for a in (X, y))
+    if not (rows.isfinite().all() and targets.isfinite().all()):
+        raise ValueError("X and y must be finite numbers, got NaN or infinity")
+    largest = float(weight[index].max())
+    share = torch.as_tensor(weight[index] / largest).to(device)  # sums neither overflow nor underflow
+    rows, targets, share = _merged(rows, targets[:, None] if targets.ndim == 1 else targets, share)
+    mean = float(share.mean())
+    return DrawnRows(rows, targets, share / mean, mean * largest)
+
+
+def are_class_codes(Y: Tensor) -> bool:
+    """Whether targets are class codes: every column holds at most two values."""
+    return len(Y) > 2 and all(len(column.unique()) <= 2 for column in Y.T)
+
+
+def _numbers(values: Any, name: str) -> Any:
+    """Real numbers as an array or a tensor, from anything array-like."""
+    if isinstance(values, Tensor):
+        require(not values.is_complex(), name, "real numbers", values.dtype)
+        require(values.layout == torch.strided, name, "a dense tensor", values.layout)
+        return values.detach()
+    array = np.asarray(values)
+    require(array.dtype.kind != "c", name, "real numbers", array.dtype)
+    if array.dtype in (np.dtype(np.float64), np.dtype(np.float32)):  # in the machine's byte order
+        return array
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}") from None
+
+
+def _host(values: Any) -> np.ndarray:
+    return values.cpu().double().numpy() if isinstance(values, Tensor) else values.astype(np.float64)
+
+
+def _taken(values: Any, index: np.ndarray, device: torch.device | str) -> Tensor:
+    part = values[torch.from_numpy(index).to(values.device)] if isinstance(values, Tensor) else values[index]
+    return torch.as_tensor(part).to(device, torch.float64)
+
+
+def _merged(X: Tensor, Y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Merge duplicates into one row of their total weight."""
+    inputs, targets = X.cpu().numpy(), Y.cpu().numpy()
+    if not has_copies(hash_rows(inputs.T, len(inputs)), hash_targets(targets)):
+        return X, Y, weight
+    table, group = torch.unique(torch.cat([X, Y], 1), dim=0, return_inverse=True)
+    merged = weight.new_zeros(len(table)).index_add_(0, group, weight)
+    return table[:, : X.shape[1]].contiguous(), table[:, X.shape[1] :].contiguous(), merged
