@@ -174,7 +174,7 @@ def test_rows_to_watch_are_checked_as_those_of_fit_are(given, words):
 
 def test_a_matrix_of_labels_is_refused_by_the_name_of_what_takes_it():
     with pytest.raises(ValueError, match=r"one class for each row \(for several labels: sklearn.multioutput.Multi"):
-        mercer.GreedyKernelClassifier(3).fit(np.eye(6), np.eye(6)[:, :3])
+        GreedyKernelClassifier(3).fit(np.eye(6), np.eye(6)[:, :3])
 
 
 def test_rows_to_watch_of_an_unseen_class_are_refused():
