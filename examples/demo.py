@@ -118,7 +118,7 @@ def main() -> None:
         "wrong",
         {
             "mercer.KernelBoostingClassifier": KernelBoostingClassifier(time_budget=CLASSES, random_state=0),
-            "HistGradientBoostingClassifier(max_iter=30)": HistGradientBoostingClassifier(max_iter=30, random_state=0),
+            "HistGradientBoostingClassifier": HistGradientBoostingClassifier(random_state=0),
             "SVC": make_pipeline(StandardScaler(), SVC()),
         },
         train_test_split(X, y, test_size=0.3, random_state=0),

@@ -284,7 +284,7 @@ class Absolute(Loss):
 class PowerVarianceLoss(Loss):
     """Half the unit deviance of targets whose variance is the p-th power of their mean μ = exp(f), 1 ≤ p ≤ 2.
 
-    The curvature at f = 0 is 1 for a target of 1, whatever p is. Where |f| exceeds `FAR_MEANS`, V continues along its
+    The curvature at f = 0 is 1 for a target of 1, whatever p is. Beyond ±`FAR_MEANS`, V continues along its
     tangent, so that no number overflows.
     """
 
