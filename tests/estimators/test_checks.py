@@ -80,7 +80,7 @@ def short_selections(monkeypatch):
         evidence_rows=100, smooth_loss=0.0,
     )  # fmt: skip
     monkeypatch.setattr(Boosting, "_selection_settings", settings)
-    monkeypatch.setattr("mercer.forward.gradient_metric.DEFAULT_SETTINGS", settings)
+    monkeypatch.setattr("mercer.forward.gradient_metric.GradientMetric._selection_settings", settings)
 
 
 @pytest.mark.parametrize(("estimator", "check"), [*checks()])

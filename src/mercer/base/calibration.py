@@ -171,10 +171,7 @@ def class_rates(true: np.ndarray, weight: np.ndarray, n_classes: int, least: flo
 
 def shrinkage_share(gain: np.ndarray, weight: np.ndarray, chance: float) -> float:
     """The share of a gain that may be chance, ½ (standard error / (gain − chance))²; weights have sum one."""
-    mean = float(weight @ gain)
-    error = float(weight**2 @ (gain - mean) ** 2)
-    rest = mean - chance
-    return min(0.5 * error / rest**2, 1.0) if rest > 0 else 1.0
+    return 1 - shrinkage_factor(torch.as_tensor(gain - chance), torch.as_tensor(weight))
 
 
 def _mean(target: np.ndarray, rates: np.ndarray, share: float, more: float) -> np.ndarray:

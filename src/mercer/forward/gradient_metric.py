@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -20,7 +20,7 @@ from mercer.preprocessing.duplicates import merge_duplicate_inputs
 from mercer.preprocessing.read import read, read_new
 from mercer.preprocessing.targets import code_targets, holds_classes
 from mercer.progress import with_progress
-from mercer.selection.settings import DEFAULT_SETTINGS
+from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 
 
 @estimator_dataclass
@@ -96,6 +96,8 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
     task: Annotated[str, literal("auto", "regression", "classification")] = "auto"
     scale_inputs: Annotated[bool | str, literal(True, "standard")] = True
 
+    _selection_settings: ClassVar[SelectionSettings] = DEFAULT_SETTINGS
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
@@ -113,7 +115,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         data = normalise_weights(data, noise, "auto")
         plan = make_plan(data.rows.n_rows, self.device, self.dtype, self.memory_limit)
         maps = KINDS if self.scale_inputs is True else ("standard",)
-        settings = replace(DEFAULT_SETTINGS, column_maps=maps)
+        settings = replace(self._selection_settings, column_maps=maps)
         search = EnsembleSearch(data, Y, plan, rng, classes, self.metric, seconds=self.time_budget, settings=settings)
         selection = search.ensemble(repeated=False)
         best = selection.largest(1).members[0]
