@@ -79,8 +79,8 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-# Every table and figure of the five papers (docs/reproduce.md), from the data that MERCER_DATA names: hours, or with
-# PAPERS=--quick minutes, into build/papers.
+# Cells of the five papers that are missing or of earlier code (docs/reproduce.md), from the data that MERCER_DATA names:
+# hours, PAPERS="--minutes 30" within a time, or PAPERS=--quick a cell of each table in ten minutes, into build/papers.
 papers: $(READY)
 	$(BIN)/python benchmarks/papers/run.py $(PAPERS)
 

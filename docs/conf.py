@@ -29,8 +29,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst", "reproduce/boost_greedy.md",
-                    "reproduce/thesis_mekl.md"]  # fmt: skip
+exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst", "reproduce/summary.md"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "dollarmath", "substitution"]
 myst_substitutions = {"version": release}

@@ -1,21 +1,20 @@
-"""Cells of a paper's tables, measured side by side and kept as soon as they are there.
+"""One store of all cells of all papers, and the runs that fill it.
 
-A folder's `run.py` names its jobs; `ours.json` keeps what they return, one line a cell, with the version of the code
-that made it (a digest of src/mercer). A run may be stopped and taken up again; `--again` measures everything anew, and
-`--quick` a small part of it, into build/papers, where nothing that is kept is touched.
+`store.json` has one line a cell: what its job returned for one split, the protocol, the seed, the commit, the kind of
+machine, the seconds it took, and a digest of the code it depends on (`depends.py`). A cell whose code has changed since
+is marked (†). A run measures missing and marked cells, the cheapest first, and may be stopped at any time.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import get_context
@@ -23,152 +22,185 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from papers.depends import ROOT, digest, functions_of
 
-import mercer
+Cell = dict[str, Any]
+HERE = Path(__file__).parent
+#: What every cell has beside its results.
+FIELDS = ("job", "protocol", "seed", "commit", "code", "machine", "cost_s")
+#: Seconds that a cell is taken to need if none of its kind was measured yet.
+UNKNOWN = 30.0
 
-Job = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
-ROOT = Path(__file__).parents[2]
-#: The version of cells that were measured before there was one protocol for all.
-EARLIER = "earlier"
 
+@dataclass(frozen=True)
+class Job:
+    """A function that measures one cell. `protocol` is "printed" (the paper's), or names what differs.
 
-@cache
-def code_version() -> str:
-    """The first digits of a digest of the package's source."""
-    source = Path(mercer.__file__).parent
-    digest = hashlib.sha1()
-    for path in sorted(source.rglob("*.py")):
-        digest.update(path.relative_to(source).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:10]
+    Cells of one `kind`, a function and a `variant` of its arguments, depend on the same code. `short` are further
+    arguments that make the function end early, where it has such.
+    """
+
+    function: Callable[..., Cell]
+    arguments: tuple[Any, ...] = ()
+    protocol: str = "printed"
+    seed: int = 0
+    variant: str = ""
+    short: tuple[Any, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        name = f"{self.function.__module__}.{self.function.__name__}".removeprefix("papers.")
+        return f"{name} {self.variant}".strip()
+
+    def __call__(self) -> Cell:
+        return self.function(*self.arguments)
 
 
 @dataclass
 class Store:
-    """Cells by name, in one file."""
+    """Cells by name, and the functions that each kind of job depends on."""
 
     path: Path
-    cells: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cells: dict[str, Cell] = field(default_factory=dict)
+    functions: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path, given: argparse.Namespace) -> Store:
-        """Where a folder's cells are kept; or the file that `--into` names."""
-        path = ROOT / "build" / "papers" / folder.name / "ours.json" if given.quick else folder / "ours.json"
-        path = path if given.into is None else Path(given.into)
-        return cls(path, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
+    def read(cls, path: Path = HERE / "store.json") -> Store:
+        kept = (
+            json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"cells": {}, "kinds": {}, "names": {}}
+        )
+        names = list(kept["names"])
+        return cls(path, kept["cells"], {kind: [names[i] for i in own] for kind, own in kept["kinds"].items()})
 
-    def keep(self, name: str, value: dict[str, Any]) -> None:
-        self.cells[name] = value | {"code": code_version()}
+    def write(self) -> None:
+        def block(name: str, entries: Mapping[str, Any]) -> str:
+            lines = (f"{json.dumps(k, ensure_ascii=False)}: {_compact(entries[k])}" for k in sorted(entries))
+            return f'"{name}": {{\n' + ",\n".join(lines) + "\n}"
+
+        names = {name: i for i, name in enumerate(sorted({n for own in self.functions.values() for n in own}))}
+        kinds = {kind: [names[name] for name in own] for kind, own in self.functions.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lines = (f"{json.dumps(key)}: {json.dumps(self.cells[key])}" for key in sorted(self.cells))
-        self.path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        text = ",\n".join((block("names", names), block("kinds", kinds), block("cells", self.cells)))
+        text = "{\n" + text + "\n}\n"
+        self.path.write_text(text, encoding="utf-8")
 
-    def under(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """The cells whose names begin so, by what follows."""
-        return {name[len(prefix) :]: cell for name, cell in self.cells.items() if name.startswith(prefix)}
+    def keep(self, name: str, job: Job, found: Cell, cost: float) -> None:
+        about = {"job": job.kind, "protocol": job.protocol, "seed": job.seed, "commit": commit(), "machine": machine()}
+        self.cells[name] = found | about | {"code": self.code(job.kind), "cost_s": round(cost, 2)}
 
-    def lacks(self, name: str) -> bool:
-        """Whether a cell is still to be measured: it is not there, or older than the way in which cells are made."""
-        return name not in self.cells or self.cells[name]["code"] == EARLIER
+    def code(self, kind: str) -> str:
+        """The digest that cells of a kind have today."""
+        return digest(tuple(self.functions.get(kind, ())))
 
-    def mark(self, prefix: str, label: str) -> str:
-        """A label with a sign where cells of older code stand behind it."""
-        return f"{label} †" if any(cell["code"] == EARLIER for cell in self.under(prefix).values()) else label
+    def is_marked(self, name: str) -> bool:
+        """Whether a cell is of code that has changed since, or of code that nobody knows."""
+        cell = self.cells[name]
+        return cell.get("job") not in self.functions or cell["code"] != self.code(cell["job"])
 
-    def versions(self) -> str:
-        """A sentence about the code that the cells were made by."""
-        found = sorted({cell["code"] for cell in self.cells.values()} - {EARLIER})
-        if old := sum(cell["code"] == EARLIER for cell in self.cells.values()):
-            return (
-                f"{len(self.cells) - old} cells were made by the code of version {', '.join(found) or 'none'}; {old} "
-                "are older, are marked †, and are measured again by the next run."
-            )
-        if len(found) == 1:
-            return f"All cells were made by one version of the code ({found[0]})."
-        return f"Cells were made by {len(found)} versions of the code ({', '.join(found)})."
+    def under(self, prefix: str) -> dict[str, Cell]:
+        """The cells whose names begin so, in the order of their seeds, by what follows."""
+        found = {name[len(prefix) :]: cell for name, cell in self.cells.items() if name.startswith(prefix)}
+        return dict(sorted(found.items(), key=lambda item: (item[1].get("seed", 0), item[0])))
 
-
-def clock(device: str = "cpu") -> float:
-    """Seconds: of this process's CPU, which do not mind what runs beside it; of the wall where a GPU does the work."""
-    return time.process_time() if device == "cpu" else time.perf_counter()
+    def costs(self) -> dict[str, float]:
+        """Mean seconds of the cells of each kind."""
+        found: dict[str, list[float]] = {}
+        for cell in self.cells.values():
+            found.setdefault(cell.get("job", ""), []).append(cell.get("cost_s", UNKNOWN))
+        return {kind: sum(seconds) / len(seconds) for kind, seconds in found.items()}
 
 
-def summarise(target: Path, rows: list[list[str]]) -> None:
-    """Keep one line for each table and figure, for docs/reproduce.md, beside `results.md`."""
-    target.with_name("summary.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def measure(
+    store: Store, jobs: Mapping[str, Job], minutes: float = float("inf"), processes: int = 1, trace: bool = True
+) -> None:
+    """Measure cells, the cheapest first, in processes of one thread each, until the time is over.
 
-
-def options(doc: str | None) -> argparse.ArgumentParser:
-    """What every `run.py` understands."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a small part, into build/papers")
-    parser.add_argument("--again", action="store_true", help="measure what is there already as well")
-    parser.add_argument("--report", action="store_true", help="only write results.md")
-    parser.add_argument("--jobs", type=int, default=1, help="processes of one thread each")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which the run ends, kept as it is")
-    parser.add_argument("--only", nargs="*", default=[], help="jobs whose names contain one of these")
-    parser.add_argument("--skip", nargs="*", default=[], help="but none of these")
-    parser.add_argument("--into", help="the file to keep cells in, instead of the folder's ours.json")
-    return parser
-
-
-def measure(store: Store, jobs: Mapping[str, Job], given: argparse.Namespace) -> None:
-    """Do the jobs that are not kept yet, in their order, by so many processes at once, until time is up."""
-    began = time.monotonic()
-    wanted = {name: job for name, job in jobs.items() if given.again or store.lacks(name)}
-    wanted = {n: job for n, job in wanted.items() if not given.only or any(part in n for part in given.only)}
-    wanted = {n: job for n, job in wanted.items() if not any(part in n for part in given.skip)}
-    print(f"{len(wanted)} of {len(jobs)} cells to measure, {given.jobs} at a time", flush=True)
-    pool = ProcessPoolExecutor(given.jobs, get_context("spawn"), initializer=_alone)
-    running = {pool.submit(_timed, *job): name for name, job in wanted.items()}
-    failed = []
-    try:
-        left = None if given.minutes == float("inf") else 60 * given.minutes
-        for done, future in enumerate(as_completed(running, left), 1):
-            name, error = running[future], future.exception()
-            if error is not None:
+    With `trace` the first cell of a kind that has no current cell runs once more, to see which functions it calls.
+    """
+    ends = time.monotonic() + 60 * minutes
+    waiting, costs = dict(jobs), store.costs()
+    current = {cell["job"] for name, cell in store.cells.items() if not store.is_marked(name)}
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_one_thread)
+    running: dict[Future[tuple[Cell, float, list[str]]], str] = {}
+    failed: list[str] = []
+    made: dict[str, list[str]] = {}
+    print(f"{len(waiting)} cells to measure, {processes} at a time", flush=True)
+    while running or waiting:
+        while waiting and len(running) < processes and time.monotonic() < ends:
+            name = min(waiting, key=lambda n: store.cells.get(n, {}).get("cost_s", costs.get(waiting[n].kind, UNKNOWN)))
+            del waiting[name]
+            running[pool.submit(_measured, jobs[name], trace and jobs[name].kind not in current)] = name
+            current.add(jobs[name].kind)
+        done, _ = wait(running, max(ends - time.monotonic(), 0.0) if ends < float("inf") else None, FIRST_COMPLETED)
+        if not done:
+            break
+        for future in done:
+            name = running.pop(future)
+            if (error := future.exception()) is not None:
                 failed.append(f"{name}: {error!r}")
-                print(f"{done}/{len(wanted)} {failed[-1]}", file=sys.stderr, flush=True)
+                print(f"failed: {failed[-1]}", file=sys.stderr, flush=True)
                 continue
-            store.keep(name, future.result())
-            spent = time.monotonic() - began
-            print(f"{done}/{len(wanted)} {name} {_short(store.cells[name])} [{spent:.0f} s]", flush=True)
-    except TimeoutError:
-        print(f"{given.minutes} minutes are up: {sum(not f.done() for f in running)} cells are left", flush=True)
-        for process in list(getattr(pool, "_processes", {}).values()):
-            process.terminate()
+            found, cost, functions = future.result()
+            kind = jobs[name].kind
+            store.keep(name, jobs[name], found, cost)
+            made.setdefault(kind, []).append(name)
+            if functions:
+                store.functions[kind] = functions
+                for one in made[kind]:  # cells that were done before their functions were known
+                    store.cells[one]["code"] = store.code(kind)
+            store.write()
+            costs.setdefault(kind, cost)
+            print(f"{len(waiting) + len(running)} left; {name} took {cost:.1f} s", flush=True)
+    if running or waiting:
+        print(f"the {minutes:g} minutes are over: {len(running) + len(waiting)} cells are left", flush=True)
+    for process in list((getattr(pool, "_processes", None) or {}).values()) if running else []:
+        process.terminate()
     pool.shutdown(wait=False, cancel_futures=True)
     if failed:
         raise SystemExit(f"{len(failed)} cells failed, first {failed[0]}")
 
 
-def run(
-    doc: str | None,
-    folder: Path,
-    jobs: Callable[[bool], Mapping[str, Job]],
-    write: Callable[[Store, Path], None],
-    summary: Callable[[Store], list[list[str]]],
-) -> tuple[Store, argparse.Namespace]:
-    """What every `run.py` does: measure what is asked for, then write `results.md` and a line for each table."""
-    given = options(doc).parse_args()
-    store = Store.of(folder, given)
-    if not given.report:
-        measure(store, jobs(given.quick), given)
-    target = store.path.with_name("results.md")
-    write(store, target)
-    summarise(target, summary(store))
-    return store, given
+def clock(device: str = "cpu") -> float:
+    """Seconds of this process on the CPU, which other processes do not change; of the wall where a GPU computes."""
+    return time.process_time() if device == "cpu" else time.perf_counter()
 
 
-def _alone() -> None:
-    """A worker has one thread, also where a library counts cores itself."""
+@cache
+def commit() -> str:
+    """The last commit of the source, with a plus sign if files differ from it."""
+    if given := os.environ.get("MERCER_COMMIT"):
+        return given
+
+    def git(*command: str) -> str:
+        found = subprocess.run(
+            ["git", "-C", str(ROOT), *command, "--", "src"], capture_output=True, text=True, check=False
+        )
+        return found.stdout.strip()
+
+    return (git("log", "-1", "--format=%h", "--abbrev=7") or "unknown") + "+" * bool(git("status", "--porcelain"))
+
+
+@cache
+def machine() -> str:
+    """The kind of machine: processor, and a GPU if there is one."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    cpu = names[0] if names else platform.processor() or platform.machine()
+    return cpu + (f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "")
+
+
+def _one_thread() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
 
 
-def _timed(function: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> dict[str, Any]:
+def _measured(job: Job, trace: bool) -> tuple[Cell, float, list[str]]:
     began = clock()
-    return function(*arguments) | {"whole_s": round(clock() - began, 3), "machine": platform.machine()}
+    found = job()
+    cost = clock() - began
+    return found, cost, functions_of(job.function, job.arguments + job.short) if trace else []
 
 
-def _short(cell: dict[str, Any]) -> str:
-    return ", ".join(f"{k} {v:.4g}" for k, v in cell.items() if isinstance(v, int | float) and k != "whole_s")
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

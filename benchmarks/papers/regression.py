@@ -10,18 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from measure import clock
+from papers.measure import clock
 
 from mercer import tune_kernel
 from mercer.data import TensorRows
 from mercer.datasets import load, split
 from mercer.engine import Sample, make_plan
-from mercer.forward.absorb import Block
-from mercer.forward.learners import Ensemble, Learner
+from mercer.forward.learners import Learner
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps
-from mercer.parts import component
 
 
 @dataclass(frozen=True)
@@ -64,15 +62,6 @@ def with_kernel(table: Table, kernel: object, noise: float, device: str = "cpu")
     return Problem(Sample(rows, torch.as_tensor(table.y, **as_tensor)[:, None], weight, plan), kernel, noise)
 
 
-@component
-class Redrawn(Ensemble):
-    """The paper's own draw: a random subset of all rows each time, those of earlier learners among them."""
-
-    def _subset(self, block: Block, rng: np.random.Generator) -> torch.Tensor:
-        alive = block.problem.candidates()
-        return alive[torch.from_numpy(rng.choice(len(alive), self.subset_size, replace=False)).to(alive.device)]
-
-
 @dataclass(frozen=True)
 class Curve:
     """CPU seconds, basis vectors and test NMSE in percent after each step."""
@@ -82,25 +71,32 @@ class Curve:
     nmse: np.ndarray
 
     def at(self, seconds: float) -> tuple[float, float]:
-        """NMSE and vectors of the last model within a budget."""
-        step = np.flatnonzero(self.seconds <= seconds)
-        return (self.nmse[step[-1]], self.vectors[step[-1]]) if len(step) else (np.nan, np.nan)
+        """NMSE and vectors after a time, between the two steps around it, on logarithmic scales; nan outside."""
+        if not self.seconds[0] <= seconds <= self.seconds[-1]:
+            return np.nan, np.nan
+        x, xs = np.log(seconds), np.log(np.maximum(self.seconds, 1e-9))
+        nmse, vectors = (np.exp(np.interp(x, xs, np.log(values))) for values in (self.nmse, self.vectors))
+        return float(nmse), float(vectors)
 
     def with_vectors(self, m: float) -> float:
-        """NMSE between the two steps around `m` vectors, on logarithmic scales."""
+        """NMSE with `m` vectors, likewise."""
         inside = self.vectors[0] <= m <= self.vectors[-1]
         return float(np.exp(np.interp(np.log(m), np.log(self.vectors), np.log(self.nmse)))) if inside else np.nan
+
+    def seconds_to(self, m: float) -> float:
+        """Seconds until the model has `m` vectors."""
+        return float(np.interp(m, self.vectors, self.seconds)) if m <= self.vectors[-1] else np.nan
 
     def reaching(self, nmse: float) -> tuple[float, float]:
         """Seconds and vectors of the first model that is as good."""
         step = np.flatnonzero(self.nmse <= nmse)
         return (self.seconds[step[0]], self.vectors[step[0]]) if len(step) else (np.nan, np.nan)
 
-    def thinned(self, n_points: int = 60) -> dict[str, list[float]]:
+    def thinned(self, n_points: int = 40) -> dict[str, list[float]]:
         """What is kept in a file: points evenly spaced on a logarithmic scale, the last one among them."""
         last = len(self.nmse) - 1
         steps = np.unique(np.geomspace(1, last + 1, n_points).astype(int)) - 1
-        columns = {"seconds": (self.seconds, 4), "vectors": (self.vectors, 0), "nmse": (self.nmse, 4)}
+        columns = {"seconds": (self.seconds, 3), "vectors": (self.vectors, 0), "nmse": (self.nmse, 4)}
         return {name: [round(float(v), digits) for v in values[steps]] for name, (values, digits) in columns.items()}
 
 

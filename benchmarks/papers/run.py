@@ -1,43 +1,84 @@
-"""All papers, one after another: `make papers`. Data are read from the folder that MERCER_DATA names.
+"""All papers: measure cells that are missing or of earlier code, the cheapest first, and write docs/reproduce.
 
-    MERCER_DATA=… python benchmarks/papers/run.py [--quick]
+    MERCER_DATA=… python benchmarks/papers/run.py [--minutes 60] [--jobs 2] [--only greedy02/table2]
+    MERCER_DATA=… python benchmarks/papers/run.py --quick     # a cell of each table, ten minutes, into build/papers
+    python benchmarks/papers/run.py --report                  # only the pages; --figures draws the figures as well
+    python benchmarks/papers/run.py --merge other.json        # take in cells that another machine measured
 
-Each folder's `run.py` measures what its `ours.json` does not hold yet and writes its `results.md`.
+Data are read from the folder that MERCER_DATA names.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
-import time
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 HERE = Path(__file__).parent
-PAPERS = ("boost06", "boost10", "greedy02", "thesis09_mixtures", "thesis09_gp", "mekl13")
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent))
+
+from papers.measure import Job, Store, measure  # noqa: E402
+from papers.pages import PAPERS, write  # noqa: E402
+
+QUICK_MINUTES = 10.0
+
+
+def papers() -> dict[str, ModuleType]:
+    return {name: import_module(f"papers.{name}.paper") for name in PAPERS}
+
+
+def all_jobs() -> dict[str, Job]:
+    return {name: job for paper in papers().values() for name, job in paper.jobs().items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--quick", action="store_true", help="a small part of each, which overwrites nothing that is kept"
+        "--quick", action="store_true", help="a cell of each table within ten minutes, into build/papers"
     )
-    options = ["--quick"] if parser.parse_args().quick else []
-    if "MERCER_DATA" not in os.environ:
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="time after which the run ends")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of one thread each")
+    parser.add_argument("--only", nargs="*", default=[""], help="cells whose names begin so")
+    parser.add_argument("--again", action="store_true", help="measure cells of today's code as well")
+    parser.add_argument("--report", action="store_true", help="measure nothing")
+    parser.add_argument("--figures", action="store_true", help="draw the figures")
+    parser.add_argument("--merge", type=Path, help="another store, whose cells are taken in")
+    parser.add_argument("--into", type=Path, default=HERE / "store.json", help="the store")
+    given = parser.parse_args()
+    if "MERCER_DATA" not in os.environ and not given.report and not given.merge:
         raise SystemExit("MERCER_DATA must name the folder of the data sets (see docs/reproduce.md), it is not set")
-    began, failed = time.monotonic(), []
-    for number, paper in enumerate(PAPERS, 1):
-        print(f"\n=== {number}/{len(PAPERS)} {paper}", flush=True)
-        done = subprocess.run([sys.executable, str(HERE / paper / "run.py"), *options], check=False)
-        failed += [paper] if done.returncode else []
-        print(
-            f"=== {paper}: {'failed' if done.returncode else 'done'} after {time.monotonic() - began:.0f} s", flush=True
-        )
-    if not options:
-        subprocess.run([sys.executable, str(HERE / "reproduce.py")], check=True)
-    if failed:
-        raise SystemExit(f"{len(failed)} of {len(PAPERS)} papers failed: {', '.join(failed)}")
+    store = Store.read(given.into)
+    if given.quick:
+        kept, store = store, Store(ROOT / "build" / "papers" / "store.json")
+        store.functions = dict(kept.functions)
+        quick = [name for paper in papers().values() for name in paper.QUICK]
+        jobs = all_jobs()
+        measure(store, {name: jobs[name] for name in quick}, min(given.minutes, QUICK_MINUTES), given.jobs, False)
+        write(store, ROOT / "build" / "papers")
+        return
+    if given.merge:
+        other = Store.read(given.merge)
+        store.cells |= other.cells
+        store.functions |= other.functions
+        store.write()
+    elif not given.report:
+        wanted = {name: job for name, job in all_jobs().items() if name.startswith(tuple(given.only))}
+        if not given.again:
+            wanted = {n: job for n, job in wanted.items() if n not in store.cells or store.is_marked(n)}
+        measure(store, wanted, given.minutes, given.jobs)
+    if given.into == HERE / "store.json":
+        write(store, ROOT / "docs" / "reproduce")
+    if given.figures:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        for paper in papers().values():
+            if hasattr(paper, "draw"):
+                paper.draw(store, ROOT / "docs" / "figures")
 
 
 if __name__ == "__main__":

@@ -9,20 +9,14 @@ in the authors' later paper, and 1000.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Any
-
-sys.path.append(str(Path(__file__).parents[1]))
-from regression import Redrawn, Table, curve, problem
+from papers.regression import Table, curve, problem
 
 from mercer.forward.combine import ConjugateGradients, JointPursuit
 from mercer.forward.criteria import InformationGain, MatchingPursuit
-from mercer.forward.learners import Learner, SingleVector
+from mercer.forward.learners import Ensemble, Learner, SingleVector
 
 D, M, T, KAPPA, LARGEST = 200, 150, 500, 59, 1000
-#: Tables at hand. The paper's census-house is another set than these two of the same survey.
-TABLES = ("kin40k", "house_8L", "house_16H")
+Points = dict[str, list[float]]
 
 
 def single() -> Learner:
@@ -31,29 +25,31 @@ def single() -> Learner:
 
 def boosted(size: int = D, subset: int = T) -> Learner:
     """Conjugate gradients end after `size` steps, or when the residual is a thousandth: only the direction counts."""
-    return Redrawn(InformationGain(), ConjugateGradients(size, tol=1e-3), size, subset)
+    return Ensemble(InformationGain(), ConjugateGradients(size, tol=1e-3), size, subset, "all")
 
 
-def to_memory(seed: int, largest: int = 1800) -> dict[str, Any]:
+#: On which the paper is silent: the rows of the subset, and the weights of a learner.
+WAYS: dict[str, Learner] = {f"{rows} rows": boosted(D, rows) for rows in (250, 1000, 2000)} | {
+    "exact weights": Ensemble(InformationGain(), JointPursuit(), D, T, "all")
+}
+
+
+def grown(table: str, seed: int, learner: Learner, steps: int) -> Points:
+    """The curve of one split, thinned."""
+    rows = Table.of(table, seed)
+    return curve(problem(rows, seed), rows.test, learner, steps, seed=seed).thinned()
+
+
+def cell(table: str, model: str, seed: int, steps: int | None = None) -> Points:
+    """A curve of table 3; its first `steps` alone if that many are asked for."""
+    learner, all_steps = (single(), LARGEST) if model == "single" else (boosted(), M)
+    return grown(table, seed, learner, steps or all_steps)
+
+
+def to_memory(seed: int, largest: int = 1800) -> Points:
     """The single model on KIN40K up to what the paper's 512 MB could hold: 36 000 rows of so many 8-byte numbers."""
-    table = Table.of("kin40k", seed)
-    return {"single": curve(problem(table, seed), table.test, single(), largest, seed=seed).thinned()}
+    return grown("kin40k", seed, single(), largest)
 
 
-def other_ways(seed: int) -> dict[str, Any]:
-    """The boosted models on KIN40K with other subsets than T = 500, of which the paper is silent, or exact weights."""
-    table = Table.of("kin40k", seed)
-    given = problem(table, seed)
-    ways: dict[str, Learner] = {f"{rows} rows": boosted(D, rows) for rows in (1000, 250, 2000)}
-    ways |= {"exact weights": Redrawn(InformationGain(), JointPursuit(), D, T)}
-    return {name: curve(given, table.test, learner, M, seed=seed).thinned(M) for name, learner in ways.items()}
-
-
-def measure(name: str, seed: int, device: str = "cpu") -> dict[str, Any]:
-    """Both curves of one split, thinned."""
-    table = Table.of(name, seed)
-    given = problem(table, seed, device)
-    return {
-        "single": curve(given, table.test, single(), LARGEST, seed=seed).thinned(),
-        "boosted": curve(given, table.test, boosted(), M, seed=seed).thinned(M),
-    }
+def other_way(way: str, seed: int, steps: int = M) -> Points:
+    return grown("kin40k", seed, WAYS[way], steps)

@@ -1,22 +1,17 @@
 """COVTYPE as Boost10's section IV-B has it: class 2 against the rest, 90/10, raw inputs, exp(−‖x − x'‖²/β), β = 10⁴,
 λ = 10⁻⁴; ensembles of L = 50 learners of S = 50 vectors, chosen by MP from T = 2000 rows, each ensemble on the rows of
 margin below ½ (at most half of all); and its rival, the core vector machine, on the same rows.
-
-    MERCER_DATA=… python benchmarks/papers/boost10/covtype_paper.py boosting|cvm|svm --out curve.json [--rows N]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from cvm import CoreVectorMachine
+from papers.boost10.cvm import CoreVectorMachine
 
 from mercer.data import TensorRows
 from mercer.datasets import load, split
@@ -45,14 +40,23 @@ def rows(n_rows: int | None, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor,
     return torch.as_tensor(both, dtype=torch.float32), torch.as_tensor(codes), len(X)
 
 
-def boosting(X: torch.Tensor, y: torch.Tensor, n: int, device: str, n_ensembles: int, seconds: float) -> list[dict]:
+def boosting(
+    X: torch.Tensor,
+    y: torch.Tensor,
+    n: int,
+    device: str,
+    n_ensembles: int,
+    seconds: float,
+    length: int = L,
+    subset: int = T,
+) -> list[dict]:
     """Test error after each ensemble."""
     plan = make_plan(len(X), device, "float32")
     weight = torch.ones(len(X), device=plan.device)
     weight[n:] = 0
     codes = y.to(plan.device, plan.dtype)[:, None]
     given = Problem(Sample(TensorRows(X.to(plan.device)), codes, weight, plan), Gaussian((BETA / 2) ** 0.5), LAM)
-    learner = Ensemble(MatchingPursuit(), Rayleigh(), S, T)
+    learner = Ensemble(MatchingPursuit(), Rayleigh(), S, subset, "all")
     test, curve = torch.arange(n, len(X), device=plan.device), []
     began = time.perf_counter()
 
@@ -63,10 +67,11 @@ def boosting(X: torch.Tensor, y: torch.Tensor, n: int, device: str, n_ensembles:
             line = {"seconds": time.perf_counter() - began, "ensembles": len(fit.blocks), "vectors": S * fit.n_steps,
                     "error": 100 * float(wrong), "below_half": focus}  # fmt: skip
             curve.append(line)
-            print(line, flush=True)
 
-    fit = ForwardFit(given, learner, np.random.default_rng(0), block_length=L, focus=MarginFocus(), validation=test)
-    fit.run([MaxSteps(L * n_ensembles), TimeBudget(seconds)], callbacks=[note])
+    fit = ForwardFit(
+        given, learner, np.random.default_rng(0), block_length=length, focus=MarginFocus(), validation=test
+    )
+    fit.run([MaxSteps(length * n_ensembles), TimeBudget(seconds)], callbacks=[note])
     return curve
 
 
@@ -80,7 +85,6 @@ def cvm(
         error = 100 * float((one.decision(test).double() * codes <= 0).double().mean())
         if one.rounds_ and len(one.rounds_) % 10 == 0:
             keep([*one.rounds_[:-1], one.rounds_[-1] | {"stopped": "an interruption"}])
-            print(one.rounds_[-1], flush=True)
         return error
 
     rounds = machine.fit(X[:n], y[:n], judge).rounds_
@@ -103,34 +107,25 @@ def svm(
         seconds -= took
         found.append({"rows": m, "error": error, "took": took, "bias": machine.bias / machine.margin})
         keep(found)
-        print(found[-1], flush=True)
     return found
 
 
-def main() -> None:
-    options = argparse.ArgumentParser()
-    options.add_argument("what", choices=["boosting", "cvm", "svm"])
-    options.add_argument("--out", type=Path, required=True)
-    options.add_argument("--rows", type=int, default=None)
-    options.add_argument("--ensembles", type=int, default=K)
-    options.add_argument("--C", type=float, default=10_000.0)
-    options.add_argument("--size", type=int, default=50_000)
-    options.add_argument("--seconds", type=float, default=420.0)
-    given = options.parse_args()
+def cell(what: str) -> dict[str, Any]:
+    """The whole of figure 6 by the ensembles or by the core vector machine; hours without a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    where: Any = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} CPU cores"
-    X, y, n = rows(given.rows)
-
-    def keep(points: list[dict]) -> None:
-        given.out.write_text(json.dumps({"where": where, "rows": n, "C": given.C, "points": points}))
-
-    if given.what == "boosting":
-        points = boosting(X, y, n, device, given.ensembles, given.seconds)
-    else:
-        part = cvm if given.what == "cvm" else svm
-        points = part(X, y, n, device, given.C, given.size, given.seconds, keep)
-    keep(points)
+    X, y, n = rows(None)
+    if what == "boosting":
+        return {"points": _rounded(boosting(X, y, n, device, 64, 590.0)), "rows": n}
+    part = cvm if what == "cvm" else svm
+    points = part(X, y, n, device, 1 / LAM, 50_000, 420.0, lambda _: None)
+    return {"points": _rounded(points[:: max(len(points) // 40, 1)] + points[-1:]), "rows": n, "C": 1 / LAM}
 
 
-if __name__ == "__main__":
-    main()
+def start_cell() -> dict[str, Any]:
+    """The first learner of the first ensemble, on all rows, on a CPU: test error and rows of margin < ½."""
+    X, y, n = rows(None)
+    return boosting(X, y, n, "cpu", 1, 60.0, 1)[-1]
+
+
+def _rounded(points: list[dict]) -> list[dict]:
+    return [{k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in p.items()} for p in points]

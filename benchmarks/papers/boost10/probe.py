@@ -7,23 +7,15 @@ out, for this very model, so no hyper-parameters of equation 33 can do much bett
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from papers.regression import Table
 from torch import Tensor
 
-sys.path.append(str(Path(__file__).parents[1]))
-from regression import Redrawn, Table, curve, with_kernel
-
 from mercer import tune_kernel
-from mercer.forward.combine import Rayleigh
-from mercer.forward.criteria import MaxResidual
-from mercer.forward.learners import Ensemble
-from mercer.kernels import Gaussian
 
 VECTORS = 700
 
@@ -69,9 +61,8 @@ def ridge_error(fit: tuple[Tensor, Tensor], judge: tuple[Tensor, Tensor], Z: Ten
     return (f - judge[1]).square().mean()
 
 
-def measure(
-    seed: int, device: str = "cpu", n_direct: int = 60, large: int = 4000, learners: int = 500
-) -> dict[str, Any]:
+def cell(seed: int, n_direct: int = 60, large: int = 4000) -> dict[str, Any]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     table = Table.of("kin40k", seed)
     wide: dict[str, Any] = {"device": device, "dtype": torch.float64}
     X, y = torch.as_tensor(table.X, **wide), torch.as_tensor(table.y, **wide)
@@ -88,7 +79,6 @@ def measure(
             "length_scale": [round(float(v), 3) for v in (-0.5 * theta[:-3]).exp()],
             **dict(zip(("variance", "bias", "noise"), [float(v) for v in theta[-3:].exp()], strict=True)),
         }
-        print(seed, name, round(found["errors"][name], 3), found["kernels"][name], flush=True)
 
     tuned = tune_kernel(table.X[: table.n], table.y[: table.n], "gaussian", ard=True, n_rows=1000, random_state=seed)
     values = tuned.kernel.tunable()
@@ -109,13 +99,4 @@ def measure(
     direct = lambda t: ridge_error((X[fit], y[fit]), (X[held], y[held]), Z, t)  # noqa: E731
     judge("least error on rows held out", descended(direct, ours, n_direct))
 
-    theta = ours.exp().cpu().numpy()
-    kernel = float(theta[-3]) * Gaussian((theta[:-3] ** -0.5).tolist()) + float(theta[-2])
-    given = with_kernel(table, kernel, float(theta[-1]), device)
-    for name, learner in (
-        ("rows used once", Ensemble(MaxResidual(), Rayleigh(), 50, 500)),
-        ("rows drawn again", Redrawn(MaxResidual(), Rayleigh(), 50, 500)),
-    ):
-        found[name] = curve(given, table.test, learner, learners, seed=seed).thinned()
-        print(seed, name, found[name]["nmse"][-1], flush=True)
     return found

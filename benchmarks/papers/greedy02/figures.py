@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import methods
-import numpy as np
-import protocol
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
+from papers.greedy02 import methods, protocol
 
-FOLDER = Path(__file__).parents[3] / "docs" / "figures"
+FOLDER = Path()
 COLOURS = {"mrx": "tab:green", "qr": "tab:blue", "qr with exchange": "tab:cyan", "ormp": "tab:red"}
 COLOURS |= {"mdl": "tab:blue", "aic": "tab:red"}
 
@@ -120,23 +115,21 @@ def times(found: dict[str, Any]) -> None:
     """Figure 7: the seconds that `timing.py` measured against the rows."""
     figure, ax = axes("Figure 7: training time, n = N / 10", "rows", "CPU seconds")
     for name in ("qr", "qr with exchange", "mrx", "ormp"):
-        points = [(int(N), cells[name][0]) for N, cells in found.items() if name in cells]
+        points = sorted((int(N), cells[name]) for N, cells in found.items() if name in cells)
         ax.loglog(*zip(*points, strict=True), "o-", color=COLOURS[name], label=name.upper())
     ax.legend(frameon=False)
     save(figure, "figure7")
 
 
-def main() -> None:
+def main(folder: Path, seconds: dict[str, Any]) -> None:
+    """Draw all figures into a folder; figure 7 from seconds by the number of rows and method."""
+    global FOLDER
+    FOLDER = folder
     overfitting()
     criteria()
     boundary()
     sinc()
     residuals(5, "residual on Boston", list(protocol.boston(20)), protocol.BOSTON)
     residuals(6, "residual on abalone", list(protocol.abalone(3)), protocol.ABALONE)
-    kept = json.loads((Path(__file__).parent / "ours.json").read_text(encoding="utf-8"))
-    if "figure7" in kept:
-        times(kept["figure7"])
-
-
-if __name__ == "__main__":
-    main()
+    if seconds:
+        times(seconds)

@@ -1,7 +1,7 @@
 """Greedy02's experiments: which rows, which scaling, which kernel width, how many repeats.
 
 Section and table of the paper are named where it states a choice; every "ours" marks one on which it is silent.
-Errors and residuals are the business of `methods.py`, verdicts that of `run.py`.
+Errors and residuals are the business of `methods.py`, verdicts that of `paper.py`.
 
 Ours throughout: no intercept and targets as they come, because the paper's model is a bare sum of kernels.
 """

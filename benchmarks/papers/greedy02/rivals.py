@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import methods
 import numpy as np
-import protocol
-from rvm import RelevanceVectorMachine
+from papers.greedy02 import methods, protocol
+from papers.greedy02.rvm import RelevanceVectorMachine
 from sklearn.svm import SVC, SVR
 
 COSTS = (1.0, 10.0, 100.0, 1000.0)

@@ -1,25 +1,21 @@
 """Greedy02's figure 7 and the speed this project asks of its greedy models.
 
-    MERCER_DATA=… OMP_NUM_THREADS=1 python benchmarks/papers/greedy02/timing.py [--out times.json] [--more]
+    MERCER_DATA=… PYTHONPATH=benchmarks python -m papers.greedy02.timing
 
 Each time is the shortest of a few runs and includes the kernel, as in the paper. Figure 7 is in CPU seconds, which with
-one thread do not mind other processes; `--more` measures speed against the memory's, on a quiet machine.
+one thread do not depend on other processes; the command measures speed against the memory's, on a quiet machine.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import timeit
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import methods
 import numpy as np
-import protocol
 import torch
+from papers.greedy02 import methods, protocol
 
 from mercer import GreedyKernelRegressor
 from mercer.datasets import load, make_smooth_regression, split
@@ -40,25 +36,20 @@ def _house(n_rows: int) -> protocol.Split:
     return protocol.Split(X, y, X_test, y[:1])
 
 
-def measure(sizes: tuple[int, ...] = (500, 1000, 2000, 4000)) -> dict[str, Any]:
+def seconds(N: int) -> dict[str, float]:
     """CPU seconds to choose n = N / 10 of N rows, c = 10 and σ² = 0.01 (the paper states neither); ORMP as the paper
     ran it, on the Gram matrix held whole.
     """
-    found: dict[str, Any] = {}
-    for N in sizes:
-        rows, n = _house(N), N // 10
-        setting = protocol.Setting(10.0, 0.01, (n,))
-        same: dict[str, Any] = {"n_basis": n, "c": 10.0, "noise": 0.01, "min_novelty": 0.0}
-        runs: dict[str, Callable[[], object]] = {
-            "qr": lambda: methods.greedy(**same).fit(rows.X, rows.y),  # noqa: B023
-            "qr with exchange": lambda: methods.greedy(**same, exchange=True).fit(rows.X, rows.y),  # noqa: B023
-            "mrx": lambda: methods.greedy(**same | {"update": "mrx", "exchange": True}).fit(rows.X, rows.y),  # noqa: B023
-            "ormp": lambda: methods.ormp(rows, setting),  # noqa: B023
-        }
-        seconds = {name: best_time(run, 2, time.process_time) for name, run in runs.items()}
-        found[str(N)] = {name: [value, 0.0, 1] for name, value in seconds.items()}
-        print(f"  N = {N:5d}: " + ", ".join(f"{name} {value:7.3f}" for name, value in seconds.items()), flush=True)
-    return {"figure7": found}
+    rows, n = _house(N), N // 10
+    setting = protocol.Setting(10.0, 0.01, (n,))
+    same: dict[str, Any] = {"n_basis": n, "c": 10.0, "noise": 0.01, "min_novelty": 0.0}
+    runs: dict[str, Callable[[], object]] = {
+        "qr": lambda: methods.greedy(**same).fit(rows.X, rows.y),
+        "qr with exchange": lambda: methods.greedy(**same, exchange=True).fit(rows.X, rows.y),
+        "mrx": lambda: methods.greedy(**same | {"update": "mrx", "exchange": True}).fit(rows.X, rows.y),
+        "ormp": lambda: methods.ormp(rows, setting),
+    }
+    return {name: best_time(run, 2, time.process_time) for name, run in runs.items()}
 
 
 def growth(n: int = 200) -> None:
@@ -103,17 +94,8 @@ def kin40k(n: int = 1000) -> None:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser()
-    options.add_argument("--out", type=Path, default=None)
-    options.add_argument("--more", action="store_true")
-    given = options.parse_args()
-    if given.more:
-        growth()
-        kin40k()
-        return
-    found = measure()
-    if given.out:
-        given.out.write_text(json.dumps(found))
+    growth()
+    kin40k()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Figures 5-1 to 5-4 and 5-6 of the thesis, and its argument about variances, drawn from our models.
 
-    MERCER_DATA=… python benchmarks/papers/thesis09_gp/figures.py
+    MERCER_DATA=… PYTHONPATH=benchmarks python -m papers.thesis09_gp.figures
 
-Figure 5-6 shows the ranking that `ours.json` keeps.
+Figure 5-6 shows the ranking that the store keeps.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import matplotlib
@@ -15,7 +14,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from methods import boundary_models, usps
+from papers.measure import Store
+from papers.thesis09_gp.methods import boundary_models, usps
 
 from mercer import SparseGPRegressor
 from mercer.datasets import THREE_GAUSSIANS
@@ -68,7 +68,7 @@ def variances() -> None:
 def pixels() -> None:
     """Figure 5-6: a 3, a 5, and the 105 and 37 pixels of largest relevance, SPGP with 512 inducing inputs."""
     X, y, _, _ = usps()
-    cell = json.loads((HERE / "ours.json").read_text(encoding="utf-8"))["pixels/0"]
+    cell = Store.read().cells["thesis09_gp/pixels/0"]
     images, titles = [X[y == 3][0], X[y == 5][0]], [f"3; 256 pixels: {cell['accuracy_256']:.2f} %", "5"]
     for n in (105, 37):
         chosen = np.zeros(256)

@@ -1,6 +1,6 @@
 """Pictures after the thesis' figures 2-1 to 2-6 and 3-1 to 3-5, from our models.
 
-python benchmarks/papers/thesis09_mixtures/figures.py
+PYTHONPATH=benchmarks python -m papers.thesis09_mixtures.figures
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import methods
 import numpy as np
+from papers.thesis09_mixtures import methods
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -1,0 +1,124 @@
+"""The source that a cell depends on: the functions that ran while its kind was measured, and a digest of their code.
+
+The digest also sees constants of modules and fields of classes that these functions name. It does not see comments,
+docstrings and blank lines. Cells whose functions have another digest today are marked.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+#: Parts that measure and report; no result depends on them.
+MACHINERY = tuple(f"benchmarks/papers/{name}.py" for name in ("depends", "measure", "run", "judge", "pages", "rows"))
+
+
+def functions_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[str]:
+    """Run a function, and name the functions of this repository that were called, as "module.py:Class.name"."""
+    codes: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    own = (str(ROOT / "src" / "mercer"), str(ROOT / "benchmarks" / "papers"))
+    found = set()
+    for code in codes:
+        if code.co_filename.startswith(own) and not code.co_qualname.startswith("<"):
+            module = Path(code.co_filename).resolve().relative_to(ROOT).as_posix()
+            found.add(f"{module}:{code.co_qualname.split('.<locals>')[0]}")
+    return sorted(name for name in found if not name.startswith(MACHINERY))
+
+
+@cache
+def digest(functions: tuple[str, ...]) -> str:
+    """The first digits of a digest of functions and of what they name; a function that is gone changes it.
+
+    >>> digest(()) == digest(("benchmarks/papers/gone.py:f",))
+    False
+    """
+    by_module: dict[str, set[str]] = {}
+    for name in functions:
+        module, _, qualified = name.partition(":")
+        by_module.setdefault(module, set()).add(qualified)
+    parts, names = [], set()
+    for name in functions:
+        node = _parsed(name.partition(":")[0])[0].get(name.partition(":")[2])
+        parts.append(f"{name} gone" if node is None else f"{name} {_text(node)}")
+        names |= set() if node is None else _names(node)
+    for module in sorted(by_module):
+        classes = {qualified.rpartition(".")[0] for qualified in by_module[module]}
+        for owner, target, text in _parsed(module)[1]:
+            if target in names and (not owner or owner in classes):
+                parts.append(f"{module} {owner}.{target} {text}")
+    return hashlib.sha1("\n".join(parts).encode()).hexdigest()[:10]
+
+
+@cache
+def _parsed(module: str) -> tuple[dict[str, ast.AST], list[tuple[str, str, str]]]:
+    """Functions of a module by qualified name; and its assignments as owner (a class or nothing), target and text."""
+    path = ROOT / module
+    if not path.exists():
+        return {}, []
+    functions: dict[str, ast.AST] = {}
+    assignments: list[tuple[str, str, str]] = []
+
+    def visit(body: list[ast.stmt], owner: str) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef):
+                functions[f"{owner}.{node.name}".lstrip(".")] = node
+            elif isinstance(node, ast.ClassDef):
+                visit(node.body, f"{owner}.{node.name}".lstrip("."))
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)):
+                    assignments.append((owner, target, _text(node)))
+
+    visit(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    return functions, assignments
+
+
+def _text(node: ast.AST) -> str:
+    """The tokens of a node without docstrings, alike in all versions of Python."""
+    return " ".join(_tokens(node))
+
+
+def _tokens(node: ast.AST) -> Iterator[str]:
+    body = getattr(node, "body", None)
+    skipped = body[0] if isinstance(node, ast.FunctionDef) and body and _is_text(body[0]) else None
+    yield type(node).__name__
+    for name, value in ast.iter_fields(node):
+        if name in ("type_params", "kind", "type_comment", "ctx"):
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, ast.AST):
+                yield from () if part is skipped else _tokens(part)
+            elif part is not None:
+                yield repr(part)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+@cache
+def _names(node: ast.AST) -> frozenset[str]:
+    """Names and attributes that occur in a function."""
+    nodes = list(ast.walk(node))
+    names = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    return frozenset(names)
