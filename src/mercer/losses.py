@@ -43,7 +43,7 @@ class Loss(Component, ABC):
     ...         return 1 - torch.tanh(y - f) ** 2
     >>> X = np.random.default_rng(0).uniform(-2, 2, (200, 2))
     >>> y = np.sin(2 * X[:, 0]) * X[:, 1]
-    >>> model = KernelBoostingRegressor(loss=LogCosh(), random_state=0).fit(X[:150], y[:150])
+    >>> model = KernelBoostingRegressor(kernel="gaussian", loss=LogCosh()).fit(X[:150], y[:150])
     >>> bool(model.score(X[150:], y[150:]) > 0.95)
     True
     """
