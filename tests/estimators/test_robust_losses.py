@@ -27,13 +27,13 @@ def with_gross_errors(y: np.ndarray, seed: int) -> np.ndarray:
 
 @pytest.mark.filterwarnings("ignore:y holds")
 def test_gross_errors_hardly_change_a_fit_by_hubers_loss() -> None:
-    X, f, y = rows(1700, 0)
-    bad, new = with_gross_errors(y[:700], 0), slice(700, None)
+    X, f, y = rows(1300, 0)
+    bad, new = with_gross_errors(y[:300], 0), slice(300, None)
 
     def error(model: KernelBoostingRegressor, targets: np.ndarray) -> float:
-        return float(np.sqrt(np.mean((model.fit(X[:700], targets).predict(X[new]) - f[new]) ** 2)))
+        return float(np.sqrt(np.mean((model.fit(X[:300], targets).predict(X[new]) - f[new]) ** 2)))
 
-    clean = error(KernelBoostingRegressor(random_state=0), y[:700])
+    clean = error(KernelBoostingRegressor(random_state=0), y[:300])
     huber = error(KernelBoostingRegressor(loss="huber", random_state=0), bad)
     squared = error(KernelBoostingRegressor(random_state=0), bad)
     assert huber < 2.5 * clean
