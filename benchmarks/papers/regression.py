@@ -71,8 +71,8 @@ class Curve:
     nmse: np.ndarray
 
     def at(self, seconds: float) -> tuple[float, float]:
-        """NMSE and vectors after a time, between the two steps around it, on logarithmic scales; nan outside."""
-        if not self.seconds[0] <= seconds <= self.seconds[-1]:
+        """NMSE and vectors after a time, between the two steps around it, on logarithmic scales; at last the end."""
+        if seconds < self.seconds[0]:
             return np.nan, np.nan
         x, xs = np.log(seconds), np.log(np.maximum(self.seconds, 1e-9))
         nmse, vectors = (np.exp(np.interp(x, xs, np.log(values))) for values in (self.nmse, self.vectors))

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent))
 
-from papers.measure import Job, Store, measure  # noqa: E402
+from papers.measure import UNKNOWN, Job, Store, measure  # noqa: E402
 from papers.pages import PAPERS, write  # noqa: E402
 
 QUICK_MINUTES = 10.0
@@ -55,8 +55,9 @@ def main() -> None:
     if given.quick:
         kept, store = store, Store(ROOT / "build" / "papers" / "store.json")
         store.functions = dict(kept.functions)
+        jobs, costs = all_jobs(), kept.costs()
         quick = [name for paper in papers().values() for name in paper.QUICK]
-        jobs = all_jobs()
+        quick.sort(key=lambda n: kept.cells.get(n, {}).get("cost_s", costs.get(jobs[n].kind, UNKNOWN)))
         measure(store, {name: jobs[name] for name in quick}, min(given.minutes, QUICK_MINUTES), given.jobs, False)
         write(store, ROOT / "build" / "papers")
         return
