@@ -123,6 +123,18 @@ def test_positive_losses_have_intervals_files_stages_and_reports(power, kind, tm
     np.testing.assert_array_equal(load(tmp_path / "model.mercer").predict(X), model.predict(X))
 
 
+@pytest.mark.parametrize("loss", ["poisson", "huber", LogCosh()], ids=str)
+def test_validation_rows_do_not_change_an_exact_solution(loss) -> None:
+    X, _, y = rows(90, 15)
+    model = KernelBoostingRegressor(loss=loss, **QUICK)
+    plain = clone(model).fit(X[:60], y[:60])
+    watched = clone(model).fit(X[:60], y[:60], X_val=X[60:], y_val=y[60:])
+    np.testing.assert_allclose(watched.predict(X), plain.predict(X), rtol=1e-9)
+    if loss == "poisson":  # half the deviance, in units of the mean
+        half = mean_tweedie_deviance(y[60:], plain.predict(X[60:]), power=1) / 2 / y[:60].mean()
+        np.testing.assert_allclose(watched.history_["validation"], [half], rtol=1e-6)
+
+
 def test_a_weight_of_two_equals_the_row_twice() -> None:
     X, _, y = rows(60, 6)
     weight = np.where(np.arange(60) % 3 == 0, 2.0, 1.0)

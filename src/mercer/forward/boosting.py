@@ -247,7 +247,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         if self.time_budget is None:
             return None
         data, p = task.data, task.Y.shape[1]
-        if not self._exact(data.n_alive, p, data.rows.n_columns, task.plan, task.loss, math.inf):
+        exact = self._exact(data.n_alive, p, data.rows.n_columns, task.plan, task.loss, math.inf)
+        if not (exact and task.loss.quadratic):  # other losses choose their penalties afterwards, by many fits
             return budget.remaining(until=SELECTION_SHARE)
         needed = exact_seconds(data.n_alive, p, data.rows.n_columns, task.plan)
         return max(budget.remaining(until=SHORT_SHARE), budget.remaining(until=SOLVING_SHARE) - SAFETY_FACTOR * needed)

@@ -59,7 +59,8 @@ def select_by_loss(
 def by_loss(selection: Selection, task: Task, rng: np.random.Generator, clock: Clock) -> Selection:
     """The same kernels with penalties of least held-out loss, or the best of them alone if that has less loss."""
     data = task.data
-    if task.pairwise or data.shard.divided or not isinstance(data.rows, ArrayRows) or data.n_alive < 2 * FOLDS:
+    in_memory = isinstance(data.rows, ArrayRows) and not (task.pairwise or data.shard.divided)
+    if not in_memory or data.n_alive < 2 * FOLDS or clock.expired(until=SHARE):
         return selection
     index = rng.permutation(data.draw(EXACT_ROWS if task.loss.newton else ROWS, rng))
     found = []

@@ -85,8 +85,8 @@ class KernelLikelihood:
         f = self._product(alpha)
         value = self._objective(alpha, f)
         enough = TOLERANCE * self.weight.sum((0, 1))
-        for _ in range(NEWTON_STEPS):
-            if expired():
+        for n_steps in range(NEWTON_STEPS):
+            if n_steps > 0 and expired():  # one step is a model already
                 break
             step, change = self._newton_step(alpha, f)
             length = torch.ones_like(value)

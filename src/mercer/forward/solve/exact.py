@@ -96,7 +96,10 @@ class AllRows(Learner):
         if not block.problem.loss.quadratic:
             found = exact_likelihood(block.problem, index, self.expired)
             self._keep_left_out(block.problem, index, found.left_out, found.splits)
-            return Functions(index, found.A, found.values.to(block.problem.plan.dtype).T.contiguous(), solved=True)
+            values = found.values.to(block.problem.plan.dtype)
+            if len(index) < len(block.problem.y):  # validation rows, which have no weight
+                values = block.problem.matrix(block.problem.basis(index)).product(found.A)
+            return Functions(index, found.A, values.T.contiguous(), solved=True)
         splits = group_splits(block.problem, index, GROUP_FOLDS, LEFT_OUT_ROWS)
         A, left_out, self.n_folds = exact_ridge(
             block.problem, index, leaves_out=True, expired=self.expired, splits=splits
