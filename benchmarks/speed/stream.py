@@ -1,10 +1,11 @@
-"""A stream of rows in batches: `partial_fit` beside scikit-learn's SGDRegressor on Nyström features.
+"""A stream of rows in batches: `partial_fit` beside SGDRegressor on Nyström features and trees of river.
 
 Targets are a smooth function of six inputs with noise. Both methods have the same kernel and number of basis
 vectors; ours chooses them on the first 5000 rows, whose time is told by itself. Errors are those of the
-function behind the noise at 2000 new rows, over its standard deviation.
+function behind the noise at 2000 new rows, over its standard deviation. Rows a second count CPU time. River takes rows
+one by one: a Hoeffding tree and an adaptive random forest with their defaults.
 
-    python benchmarks/speed/stream.py --rows 1000000
+    python benchmarks/speed/stream.py --rows 1000000 --river-rows 20000
 """
 
 from __future__ import annotations
@@ -39,12 +40,29 @@ def streamed(learn: Callable[[Any, Any], Any], predict: Callable[[Any], Any], n:
     for seen in range(BATCH, n + 1, BATCH):
         X, f = rows(BATCH, rng)
         y = f + NOISE * rng.normal(size=BATCH)
-        began = time.perf_counter()
+        began = time.process_time()
         learn(X, y)
-        seconds += time.perf_counter() - began
+        seconds += time.process_time() - began
         if seen in marks:
             error = np.sqrt(np.mean((predict(X_new) - f_new) ** 2)) / f_new.std()
             print(f"  {seen:>8} rows  error {error:.4f}  {seen / seconds:>8.0f} rows/s", flush=True)
+
+
+def stream_river(n: int) -> None:
+    """Stream rows to models of river."""
+    from river import forest, tree
+
+    for model in (tree.HoeffdingAdaptiveTreeRegressor(seed=0), forest.ARFRegressor(seed=0)):
+        print(f"river {type(model).__name__}")
+
+        def learn(X: np.ndarray, y: np.ndarray, model: Any = model) -> None:
+            for row, target in zip(X.tolist(), y.tolist(), strict=True):
+                model.learn_one(dict(enumerate(row)), target)
+
+        def predict(X: np.ndarray, model: Any = model) -> np.ndarray:
+            return np.array([model.predict_one(dict(enumerate(row))) for row in X.tolist()])
+
+        streamed(learn, predict, n, [1000, 10_000, 20_000, 100_000])
 
 
 def main() -> None:
@@ -52,6 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--n-basis", type=int, default=500)
+    parser.add_argument("--river-rows", type=int, default=0)
     given = parser.parse_args()
     marks = [k for k in (10_000, 30_000, 100_000, 300_000, 1_000_000) if k <= given.rows]
     X, f = rows(FIRST, np.random.default_rng(0))
@@ -77,6 +96,8 @@ def main() -> None:
             given.rows,
             marks,
         )
+    if given.river_rows:
+        stream_river(given.river_rows)
 
 
 if __name__ == "__main__":
