@@ -27,11 +27,12 @@ def log_normal(Y: Tensor, C: Tensor) -> Tensor:
 
 
 def sparse_evidence(kernel, noise, X: Tensor, Y: Tensor, Z: Tensor, alpha: float, bound: bool) -> Tensor:
-    eye = torch.eye(len(X), dtype=torch.float64)
-    value = log_normal(Y, prior(kernel, X, Z, alpha) + noise * eye)
+    """`noise` is one number, or one for each row."""
+    noise = torch.as_tensor(noise).expand(len(X))
+    value = log_normal(Y, prior(kernel, X, Z, alpha) + torch.diag(noise))
     if bound:
-        rest = kernel.diag(X).sum() - low_rank(kernel, X, Z).trace()
-        value = value - 0.5 * Y.shape[1] * rest / noise
+        rest = kernel.diag(X) - low_rank(kernel, X, Z).diagonal()
+        value = value - 0.5 * Y.shape[1] * (rest / noise).sum()
     return value
 
 

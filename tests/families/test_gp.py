@@ -72,17 +72,20 @@ def classes(X, p):
 # --- regression -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("p", [1, 2])
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(("kernel", "p"), list(zip(KERNELS, (1, 2, 1), strict=True)), ids=repr)
 @pytest.mark.parametrize("approximation", SPARSE, ids=repr)
-def test_evidence_and_gradients_are_those_of_the_dense_formula_on_repeated_rows(approximation, kernel, p):
+def test_evidence_and_gradients_are_those_of_the_dense_formula_on_repeated_rows(approximation, kernel, p, known):
     X, Y, weight, Z = problem(p=p)
-    found = sparse_evidence(kernel, 0.1, Z, table(X, Y, cpu(len(X)), weight), approximation)
+    row_noise = X[:, 0] ** 2 if known else torch.zeros(len(X), dtype=torch.float64)
+    data = replace(table(X, Y, cpu(len(X)), weight), noise=row_noise if known else None)
+    found = sparse_evidence(kernel, 0.1, Z, data, approximation)
     names = list(kernel.tunable())
     leaves = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in kernel.tunable().values()]
     noise, at = torch.tensor(0.1, dtype=torch.float64, requires_grad=True), Z.clone().requires_grad_()
     bound = kernel.replaced(dict(zip(names, leaves, strict=True)))
-    value = oracle.sparse_evidence(bound, noise, *repeated(weight, X, Y), at, approximation.alpha, approximation.bound)
+    X, Y, row_noise = repeated(weight, X, Y, row_noise)
+    value = oracle.sparse_evidence(bound, noise + row_noise, X, Y, at, approximation.alpha, approximation.bound)
     slopes = torch.autograd.grad(value, [*leaves, noise, at])
     assert found.value == pytest.approx(value.item(), rel=1e-9)
     for name, slope in zip(names, slopes, strict=False):
@@ -224,7 +227,7 @@ def test_an_ascent_comes_near_the_top_though_every_step_sees_another_noise():
 
 
 def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
-    """8200 rows and 4 inducing inputs: parts of 1000 rows, reweighted, then a quarter of the steps on everything."""
+    """8200 rows and 4 inducing inputs: parts of 1000 rows, reweighted, then L-BFGS on everything."""
     X, Y, _, Z = problem(n=8200, m=4)
     data, seen = Sample(TensorRows(X), Y, torch.ones(8200, dtype=torch.float64), cpu(8200)), []
 
@@ -237,11 +240,34 @@ def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
 
     start = Point(KERNELS[0], 0.1, Z)
     before = evidence(data)(start.kernel, start.noise, start.basis).value
-    found = optimise(evidence, start, data, rng=np.random.default_rng(0), max_iter=8)
+    found = optimise(evidence, start, data, rng=np.random.default_rng(0), n_rough=8, max_iter=2)
     assert [n for n, _ in seen[1:9]] == [1000] * 8
     assert {n for n, _ in seen[9:]} == {8200}
     assert {round(total) for _, total in seen} == {8200}
     assert found.value > before
+
+
+def test_a_search_ends_where_the_gradient_is_small():
+    """L-BFGS needs a gain of at least 1e-9 a step, so it ends near a point where the gradient vanishes."""
+    X, Y, _, Z = problem(n=80)
+    data = table(X, Y, cpu(80))
+    evidence = lambda rows: lambda *at: sparse_evidence(*at, rows, Variational())  # noqa: E731
+    start = Point(KERNELS[0], 0.3, Z)
+    options = {"free": {"kernel", "noise"}, "length_scale_prior": None}
+    found = optimise(evidence, start, data, rng=np.random.default_rng(0), max_iter=200, tol=1e-14, **options)
+    at = Coordinates(start, **options)
+    before = np.linalg.norm(at.evaluated(evidence(data), at.vector)[2])
+    end = Coordinates(found, **options)
+    assert np.linalg.norm(end.evaluated(evidence(data), end.vector)[2]) < 0.01 * before
+    assert found.n_iter < 200
+    assert "gained" in found.why
+
+
+@pytest.mark.parametrize("patience", [1, 2, 4])
+def test_a_climb_compares_with_the_value_of_as_many_steps_ago_as_it_has_patience(patience):
+    X, Y, _, _ = problem()
+    found = climb(exact_evidence(X, Y), Point(Gaussian(3.0), 0.5), gain=1e9, patience=patience)
+    assert found.n_iter == patience + 1  # no step gains so much
 
 
 def test_length_scales_have_a_prior_around_their_mean_and_nothing_else_has():

@@ -25,7 +25,8 @@ FRACTIONS = (0.0, 1e-300, 1e-12, 1e-3, 1.0, 1e6, 1e300)
 #: Legal values by the name of a parameter; one that is not here keeps its default where settings are legal.
 LEGAL: dict[str, tuple[Any, ...]] = {
     "absorption": ("auto", "full", "one", "blocks"),
-    "approximation": ("full", "sd", "sr", "pp", "spgp", "variational"),
+    "alpha": (None, 0.0, 1e-6, 1.0, 1e6),  # one number; a vector of them has tests of its own
+    "approximation": ("auto", "full", "sd", "sr", "pp", "spgp", "variational"),
     "ard": (True, False, "auto"),
     "background": ("training", None),
     "block_length": (1, 3, 50),
@@ -45,7 +46,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "fit_intercept": (True, False),
     "focus": (None, "margin", "hinge"),
     "grid_size": (2, 3, 40),
-    "inducing": ("k-means++", "random", "max-res", "ald"),
+    "inducing": ("k-means++", "variance", "random", "max-res", "ald"),
     "init": ("k-means++", "random"),
     "initial_margin": (1e-6, 1.0),
     "kernel": KERNELS,
@@ -55,6 +56,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "length_scale_prior": (None, 0.01, 2.0, 1e3),
     "literal": (False, True),
     "loss": ("squared", "logistic", "squared-hinge", "pinball", "poisson"),
+    "mean": ("constant", "linear"),
     "max_components": (1, 3, 5),
     "max_iter": (1, 5, 20),
     "memory_limit": (None, 2**25, "64MB"),  # plain problems fit: all of 1000 rows may be basis vectors

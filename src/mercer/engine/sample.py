@@ -46,6 +46,8 @@ class Sample:
     validation_weight: Tensor | None = None
     #: Rows that every split keeps together.
     row_groups: RowGroups | None = None
+    #: Known noise variance of each row, on top of the one that all rows share.
+    noise: Tensor | None = None
 
     @property
     def n_rows(self) -> int:
@@ -89,7 +91,9 @@ class Sample:
         where = torch.as_tensor(index, device=self.plan.device)
         block = self.rows.fetch(index).to(self.plan.device, self.plan.dtype)
         Y, weight = self.rows.pick(self.Y.T, where).T.contiguous(), self.rows.pick(self.weight, where)
-        return Sample(TensorRows(block), Y, weight, self.plan, self.groups, row_groups=self._together(where))
+        noise = None if self.noise is None else self.rows.pick(self.noise, where)
+        together = self._together(where)
+        return Sample(TensorRows(block), Y, weight, self.plan, self.groups, row_groups=together, noise=noise)
 
     def here(self, places: Tensor) -> Sample:
         """The sample restricted to these local rows of this process, in order; other processes keep theirs."""
@@ -102,6 +106,7 @@ class Sample:
             weight=self.weight[places],
             validation_weight=held_out,
             row_groups=self._together(places),
+            noise=None if self.noise is None else self.noise[places],
         )
 
     def _together(self, index: Tensor) -> RowGroups | None:

@@ -42,7 +42,7 @@ class RegressionEvidence:
 
     def _evaluate(self, data: Sample, kernel: Kernel, noise: float, basis: Tensor) -> Gradient:
         shard = data.rows.shard
-        if data.plan.replays(data.rows.n_rows, len(basis)) and not shard.divided:
+        if data.plan.replays(data.rows.n_rows, len(basis)) and not shard.divided and data.noise is None:
             recording = self._recording(data, kernel, basis)
             if recording is not None and math.isfinite((found := recording.replay(data, kernel, noise, basis)).value):
                 return found

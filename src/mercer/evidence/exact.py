@@ -15,7 +15,7 @@ from mercer.linalg import cholesky, inverse_diagonal, solve_factored
 
 
 def log_evidence(
-    kernel: Kernel, noise: float, X: Tensor, Y: Tensor, weight: Tensor | None = None
+    kernel: Kernel, noise: float | Tensor, X: Tensor, Y: Tensor, weight: Tensor | None = None
 ) -> tuple[float, dict[str, Tensor], float]:
     r"""Log marginal likelihood of targets `Y` (n × p, outputs independent) and its gradient.
 
@@ -23,7 +23,8 @@ def log_evidence(
         \qquad C = K + \sigma^2 W^{-1} .
 
     A row of weight w counts as w copies of itself: its noise is σ²/w, and the terms that contain only the
-    noise of the copies are added, so that integer weights give exactly the evidence of repeated rows.
+    noise of the copies are added, so that integer weights give exactly the evidence of repeated rows. `noise` may be a
+    number for each row.
 
     Returns the value, its gradient in the kernel's tunable parameters, and its gradient in the noise
     variance σ². The gradient in a parameter θ is ½ tr[(ααᵀ − p C⁻¹) ∂K/∂θ] with α = C⁻¹Y: one
@@ -43,12 +44,12 @@ def log_evidence(
     L, _ = cholesky(C)
     alpha = solve_factored(L, Y)
     value = -0.5 * (Y * alpha).sum() - p * L.diagonal().log().sum() - 0.5 * n * p * math.log(2 * math.pi)
-    copies = float((w - 1).sum())
-    value = value - 0.5 * p * (copies * math.log(2 * math.pi * noise) + w.log().sum())
+    each = torch.as_tensor(noise, dtype=Y.dtype, device=Y.device).expand(n)
+    value = value - 0.5 * p * ((w - 1) @ (2 * math.pi * each).log() + w.log().sum())
     inverse = torch.cholesky_inverse(L).mT  # LAPACK gives it column by column: as it stands, passes over it are slow
     pressure = inverse.mul_(-0.5 * p).addmm_(alpha, alpha.T, alpha=0.5)  # ∂ value / ∂ C
     by_parameter, _, _ = pull(pressure)
-    by_noise = (pressure.diagonal() / w).sum() - 0.5 * p * copies / noise
+    by_noise = (pressure.diagonal() / w).sum() - 0.5 * p * ((w - 1) / each).sum()
     return float(value), by_parameter, float(by_noise)
 
 

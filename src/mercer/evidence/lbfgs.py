@@ -37,17 +37,19 @@ def climb(
     max_iter: int = 50,
     tol: float = 1e-7,
     gain: float = 0.0,
+    patience: int = 1,
     beaten: float = -math.inf,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
     """Maximise `evidence` from `start` by L-BFGS over the `free` parts of the point.
 
-    The search ends when a step gains less than `tol` of the value or less than `gain` (a share means little for values
-    near zero), after `max_iter` steps, when the gain of the last step, repeated for all steps left, would not reach the
-    value `beaten`, or when the clock has expired (time or an interrupt). The point returned is the best so far; its
-    `why` is the reason, and its value the evidence without the prior. `largest` bounds kernel parameters by name. A
-    point with an evidence that is not finite, or a kernel matrix that cannot be factored, is rejected.
+    The search ends when a step gains less than `tol` of the value, when the last `patience` steps gained less than
+    `gain` each on average (a share means little for values near zero), after `max_iter` steps, when this average,
+    repeated for all steps left, would not reach the value `beaten`, or when the clock has expired (time or an
+    interrupt). The point returned is the best so far; its `why` is the reason, and its value the evidence without the
+    prior. `largest` bounds kernel parameters by name. A point with an evidence that is not finite, or a kernel matrix
+    that cannot be factored, is rejected.
 
     >>> import torch
     >>> from mercer.evidence.optimise import exact_evidence
@@ -60,7 +62,7 @@ def climb(
     clock_is_local, clock = clock is None, Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior, largest)
     best: tuple[float, float, np.ndarray] = (-math.inf, -math.inf, at.vector)  # with the prior, without it, where
-    n_iter, before = 0, -math.inf
+    n_iter, before = 0, [-math.inf] * patience  # the values of the last steps
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
@@ -75,14 +77,14 @@ def climb(
         return -with_prior, -slope
 
     def stepped(x: np.ndarray) -> None:
-        nonlocal n_iter, before
+        nonlocal n_iter
         n_iter += 1
         if callback is not None:
             callback(at.point(x))
-        gained = best[0] - before
+        gained = (best[0] - before.pop(0)) / patience
         if gained < gain or best[0] + (max_iter - n_iter) * gained < beaten:
             raise _Ended(StopReason(f"a step gained too little after {n_iter} steps", StopKind.CONVERGED))
-        before = best[0]
+        before.append(best[0])
 
     why = StopReason("nothing was left to optimise", StopKind.CONVERGED)
     try:

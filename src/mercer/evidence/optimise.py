@@ -38,6 +38,8 @@ RATE = 0.1
 MOMENTUM, SQUARES = 0.9, 0.99
 #: Number of last parts whose evidences are averaged.
 AVERAGED = 10
+#: L-BFGS ends when this many steps gain less than so many nats a row and step: predictions hardly change then.
+PATIENCE, LEAST_GAIN = 10, 5e-5
 
 
 def ascend(
@@ -92,11 +94,11 @@ def ascend(
     return replace(at.point(x), value=float(np.mean(late_values)), n_iter=taken, why=why)
 
 
-def exact_evidence(X: Tensor, Y: Tensor, weight: Tensor | None = None) -> Evidence:
-    """The evidence of the full model on rows `X` as the objective of a search."""
+def exact_evidence(X: Tensor, Y: Tensor, weight: Tensor | None = None, known: Tensor | None = None) -> Evidence:
+    """The evidence of the full model on rows `X`, of `known` noise beside σ², as the objective of a search."""
 
     def at(kernel: Kernel, noise: float, basis: None) -> Gradient:
-        return Gradient(*log_evidence(kernel, noise, X, Y, weight))
+        return Gradient(*log_evidence(kernel, noise if known is None else noise + known, X, Y, weight))
 
     return at
 
@@ -108,32 +110,37 @@ def optimise(
     *,
     rng: np.random.Generator,
     free: Collection[str] = EVERYTHING,
+    n_rough: int = 100,
     max_iter: int = 100,
     tol: float = 1e-7,
     length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
-    """Maximise the evidence by `max_iter` steps of Adam on random parts, then a quarter as many of L-BFGS on all rows.
+    """Maximise the evidence by `n_rough` steps of Adam on random parts of the rows, then by L-BFGS on all of them.
 
-    L-BFGS runs alone if inducing inputs are fixed and rows are few. If they move, the evidence has many local maxima,
-    which Adam passes: on twelve tables of two classes it ends at lower errors (15.0 against 15.5 %) and losses than as
-    many steps of L-BFGS, and with more evidence after 200 steps. `rng` draws the parts.
+    L-BFGS ends when its steps gain little, at the latest after `max_iter` of them. It runs alone if inducing inputs are
+    fixed and rows are few. If they move, the evidence has many local maxima, which Adam passes: on twelve tables of two
+    classes it ends at lower errors (15.0 against 15.5 %) and losses than as many steps of L-BFGS, and with more
+    evidence after 200 steps. On KIN40K (512 inducing inputs) 50 CPU-seconds of it reach a bound of 0.051 nats a row,
+    64 of L-BFGS alone 0.022. `rng` draws the parts.
     """
     clock = Clock() if clock is None else clock
     shared: dict[str, Any] = {"free": free, "length_scale_prior": length_scale_prior, "clock": clock}
     shared["callback"] = callback
     n, n_part = data.n_total, _part_rows(data, start)
-    if not free or max_iter == 0 or ("basis" not in free and n <= 2 * n_part):
-        return climb(evidence(data), start, max_iter=max_iter, tol=tol, **shared)
+    fine: dict[str, Any] = {**shared, "max_iter": max_iter, "tol": tol, "patience": PATIENCE}
+    fine["gain"] = LEAST_GAIN * data.total_weight * data.Y.shape[1]
+    if not free or n_rough == 0 or ("basis" not in free and n <= 2 * n_part):
+        return climb(evidence(data), start, **fine)
     began = time.perf_counter()
-    rough = explore(evidence, start, data, rng=rng, n_steps=max_iter, **shared)
+    rough = explore(evidence, start, data, rng=rng, n_steps=n_rough, **shared)
     taken = data.rows.shard.group.first(lambda: time.perf_counter() - began)
     seconds_per_row = taken / (max(rough.n_iter, 1) * min(n_part, n))
     if clock.remaining() < WORTHWHILE * seconds_per_row * n:
         return rough
-    fine = climb(evidence(data), rough, max_iter=max(max_iter // 4, 1), tol=tol, **shared)
-    return replace(fine, n_iter=rough.n_iter + fine.n_iter)
+    found = climb(evidence(data), rough, **fine)
+    return replace(found, n_iter=rough.n_iter + found.n_iter)
 
 
 def explore(
@@ -181,7 +188,16 @@ def refine_basis(
     """
     start = Point(kernel, max(noise, PLAIN_NOISE), basis)
     clock = Clock()
-    found = optimise(RegressionEvidence(Variational()), start, data, rng=rng, max_iter=max_iter, tol=1e-9, clock=clock)
+    found = optimise(
+        RegressionEvidence(Variational()),
+        start,
+        data,
+        rng=rng,
+        n_rough=max_iter,
+        max_iter=max(max_iter // 4, 1),
+        tol=1e-9,
+        clock=clock,
+    )
     clock.raise_interrupt()
     assert found.basis is not None
     return found.kernel, found.noise, found.basis, found.value

@@ -94,5 +94,5 @@ def draw(mean: Tensor, covariance: Tensor, n_samples: int, generator: torch.Gene
 def log_density(posterior: Posterior, kernel: Kernel, noise: float, data: Sample) -> float:
     """Log density, up to a constant, of the targets of unseen rows, each by itself."""
     mean, cov = posterior.moments(kernel, data.rows, data.plan)
-    variance = cov[:, 0] + noise
+    variance = cov[:, 0] + (noise if data.noise is None else (noise + data.noise)[:, None])
     return -0.5 * float((data.weight[:, None] * (variance.log() + (data.Y - mean).square() / variance)).sum())

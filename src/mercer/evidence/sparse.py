@@ -29,24 +29,29 @@ class Statistics:
     b: Tensor
     square: Tensor  # Σ D |y|²
     log_noise: Tensor  # Σ w log λ
-    unexplained: Tensor  # Σ w (k − q)
+    unexplained: Tensor  # Σ w (k − q) / (σ² + s)
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of a row given the inducing inputs: λ = σ² + α (k − q), and D = w / λ."""
+    """Noise of a row given the inducing inputs: λ = σ² + s + α (k − q), s its `known` part, and D = w / λ."""
 
     variance: Any
     alpha: float
     weight: Tensor
     diagonal: Tensor
+    known: Tensor | None = None
 
     def rest(self, where: slice, A: Tensor) -> Tensor:
         """k − q of these rows, in float64."""
         return unexplained(self.diagonal[where], A)
 
-    def of(self, rest: Tensor) -> Tensor:
-        return self.variance + self.alpha * rest
+    def own(self, where: slice) -> Any:
+        """σ² + s of these rows."""
+        return self.variance if self.known is None else self.variance + self.known[where]
+
+    def of(self, where: slice, rest: Tensor) -> Tensor:
+        return self.own(where) + self.alpha * rest
 
 
 def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
@@ -58,10 +63,12 @@ def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
     def gather(where: slice, A: Tensor) -> None:
         w, y = noise.weight[where], Y[where].double()
         rest = noise.rest(where, A)
-        lam = noise.of(rest)
+        lam = noise.of(where, rest)
         D = w / lam
         gram, down = A.T @ (A * D.to(A.dtype)[:, None]), A.T @ (D[:, None] * y).to(A.dtype)
-        sums = torch.stack([(D[:, None] * y.square()).sum(), (w * lam.log()).sum(), (w * rest).sum()])
+        sums = torch.stack(
+            [(D[:, None] * y.square()).sum(), (w * lam.log()).sum(), (w / noise.own(where) * rest).sum()]
+        )
         S.add_(gram)
         b.add_(down)
         scalars.add_(sums)
@@ -82,7 +89,7 @@ def sparse_evidence(
         + \tfrac12 b^\top (I + S)^{-1} b \;\Big[ - \tfrac p{2\sigma^2} \sum_n w_n (k_{nn} - q_{nn}) \Big] .
 
     α = 0 is the evidence of SR and PP, α = 1 that of SPGP; the term in brackets makes it Titsias' bound. A row of
-    weight w counts as w copies of itself, each with a k − q of its own.
+    weight w counts as w copies of itself, each with a k − q of its own. Rows of known noise s have σ² + s for σ².
 
     >>> from mercer.engine import make_plan
     >>> from mercer.evidence.approximations import Variational
@@ -107,27 +114,27 @@ def evidence_on_device(
     w_sum = data.rows.total(model.weight.sum())
     L_B, _ = cholesky(system.eye + found.S)
     c = torch.cholesky_solve(found.b, L_B)
-    value = _value(found, w_sum, L_B, c, bound, noise)
+    value = _value(found, w_sum, L_B, c, bound)
     inverse = torch.cholesky_inverse(L_B)  # (I + S)⁻¹
-    if approximation.alpha == 0:
+    if approximation.alpha == 0 and data.noise is None:
         by_S = -0.5 * (p * inverse + c @ c.T)
         by_parameter, by_basis = _pull_projected(system, model, found, inverse, c, data.Y, bound, inputs)
         # only D and the first sum hold the noise: ∂/∂σ² = −(1/σ²) [ tr(S ∂S) + tr(bᵀc) − ½ Σ D y² + ½ p Σ w ]
         by_noise = -((found.S * by_S).sum() + (found.b * c).sum() - 0.5 * found.square + 0.5 * p * w_sum) / noise
-        by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise / noise
+        by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise
     else:
-        by_parameter, by_basis, by_noise = _pull_pseudo(system, model, inverse, c, data.Y, inputs)
+        by_parameter, by_basis, by_noise = _pull_pseudo(system, model, inverse, c, data.Y, bound, inputs)
     return Gradient(value, by_parameter, by_noise, by_basis)
 
 
-def _value(found: Statistics, w_sum: Tensor, L_B: Tensor, c: Tensor, bound: float, noise: Any) -> Tensor:
+def _value(found: Statistics, w_sum: Tensor, L_B: Tensor, c: Tensor, bound: float) -> Tensor:
     p = c.shape[1]
     return (
         -0.5 * p * (w_sum * math.log(2 * math.pi) + found.log_noise)
         - p * L_B.diagonal().log().sum()
         - 0.5 * found.square
         + 0.5 * (found.b * c).sum()
-        - 0.5 * bound * p * found.unexplained / noise
+        - 0.5 * bound * p * found.unexplained
     )
 
 
@@ -153,21 +160,23 @@ def _pull_projected(
 
 
 def _pull_pseudo(
-    system: Inducing, model: Noise, inverse: Tensor, c: Tensor, Y: Tensor, inputs: bool
+    system: Inducing, model: Noise, inverse: Tensor, c: Tensor, Y: Tensor, bound: float, inputs: bool
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """α > 0: the λ of every row depends on its tile."""
+    """α > 0, or rows of known noise: every row has its own λ."""
     p, dtype = Y.shape[1], system.plan.dtype
     shrink, c_tile = (-p * inverse).to(dtype), c.to(dtype)
     by_noise = torch.zeros((), dtype=torch.float64, device=system.plan.device)
 
     def weigh(where: slice, A: Tensor) -> Weights:
-        w, lam = model.weight[where], model.of(model.rest(where, A))
+        w, rest = model.weight[where], model.rest(where, A)
+        lam = model.of(where, rest)
         by_A, residual = A @ shrink, Y[where].double() - (A @ c_tile).double()
         # ∂/∂D = −½ p aᵀB⁻¹a − ½ |y − cᵀa|², and D = w / λ
         by_D = 0.5 * ((by_A * A).sum(1).double() - residual.square().sum(1))
         by_lam = -w * (by_D / lam + 0.5 * p) / lam
-        by_noise.add_(by_lam.sum())
-        by_rest = model.alpha * by_lam
+        paid = 0.5 * bound * p * w / model.own(where)  # the bound's price of k − q
+        by_noise.add_((by_lam + paid * rest / model.own(where)).sum())
+        by_rest = model.alpha * by_lam - paid
         by_square = (-2 * by_rest).to(dtype)
         by_A = by_A.addmm_(residual.to(dtype), c_tile.T).mul_((w / lam).to(dtype)[:, None])
         by_A.addcmul_(A, by_square[:, None])
@@ -186,7 +195,7 @@ def _gathered(
     kernel: Kernel, noise: Any, basis: Tensor, data: Sample, approximation: Approximation, uses: int = 1
 ) -> tuple[Inducing, Noise, Statistics]:
     system = Inducing(data.rows, kernel, basis, data.plan, uses)
-    model = Noise(noise, approximation.alpha, data.weight.double(), system.diagonal())
+    model = Noise(noise, approximation.alpha, data.weight.double(), system.diagonal(), data.noise)
     return system, model, statistics(system, model, data.Y)
 
 
@@ -198,13 +207,16 @@ def sparse_posterior(
     L_B, _ = cholesky(system.eye + found.S)
     u = torch.cholesky_solve(found.b, L_B)
     scatter = torch.linalg.solve_triangular(L_B, system.P.T, upper=False).T  # P L_B⁻ᵀ
-    value = _value(found, data.rows.total(model.weight.sum()), L_B, u, float(approximation.bound), noise)
+    value = _value(found, data.rows.total(model.weight.sum()), L_B, u, float(approximation.bound))
     explained = None if approximation.degenerate else system.P
     return Posterior(system.basis, system.P @ u, explained, scatter[None]), float(value)
 
 
-def exact_posterior(kernel: Kernel, noise: float, X: Tensor, Y: Tensor, weight: Tensor) -> Posterior:
-    """The posterior of the full model on rows `X`, whose noise is σ²/w: (K + σ²W⁻¹)⁻¹ in one factor."""
+def exact_posterior(kernel: Kernel, noise: float | Tensor, X: Tensor, Y: Tensor, weight: Tensor) -> Posterior:
+    """The posterior of the full model on rows `X`, whose noise is σ²/w: (K + σ²W⁻¹)⁻¹ in one factor.
+
+    `noise` may be a number for each row.
+    """
     exact = X.double()
     L, _ = cholesky(kernel(exact, exact) + torch.diag(noise / weight.double()))
     eye = torch.eye(len(X), dtype=torch.float64, device=X.device)

@@ -148,7 +148,8 @@ class ARDSelector(SelectorMixin, SaveMixin, BaseEstimator):
         if self.models is None:
             model = SparseGPClassifier if _few(y) and _labels(y) else SparseGPRegressor
             seeds = [int(rng.integers(2**31)) for _ in range(3)]
-            return [model(32, kernel="gaussian", ard=True, max_iter=30, random_state=seed) for seed in seeds]
+            shared: dict[str, Any] = {"approximation": "spgp", "kernel": "gaussian", "ard": True, "max_iter": 30}
+            return [model(32, random_state=seed, **shared) for seed in seeds]
         voters = [clone(model) for model in _several(self.models)]
         for voter in voters:
             if getattr(voter, "random_state", 0) is None:

@@ -104,6 +104,7 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
     max_iter: Annotated[int, integer(0)] = 50
 
     _classes: ClassVar[bool] = True
+    _automatic: ClassVar[str] = "spgp"
 
     def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """Fit to the table and return the fitted attributes."""

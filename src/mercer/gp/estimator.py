@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from mercer.base.estimator import BaseKernelEstimator
-from mercer.base.parameters import NONE, Rule, check, integer, literal, number, part_of
+from mercer.base.parameters import AUTO, NONE, Rule, check, integer, literal, number, part_of
 from mercer.clock import Clock
 from mercer.data import current_group
 from mercer.data.group import ONE_PROCESS
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
-from mercer.evidence.approximations import Approximation
+from mercer.evidence.approximations import Approximation, Full
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
 from mercer.evidence.posterior import Posterior
 from mercer.forward.criteria import Criterion
@@ -47,9 +47,12 @@ def _is_inducing(value: Any) -> bool:
     return points.ndim in (1, 2) and points.size > 0 and bool(np.isfinite(points).all())
 
 
-ROW_CHOICES = ("random", "k-means++", *sorted(set(Criterion.choices()) - {"random"}))
+ROW_CHOICES = ("random", "k-means++", "variance", *sorted(set(Criterion.choices()) - {"random"}))
 INDUCING = Rule(f"one of {list(ROW_CHOICES)}, a Criterion or an array of finite numbers", _is_inducing)
 SWITCH_OR_AUTO = literal(True, False, "auto")
+#: Rows per inducing input up to which "auto" takes the full model: it has few parameters, so that its search takes
+#: tens of evaluations where one that moves inducing inputs takes hundreds.
+EXACT_RATIO = 3
 
 
 @dataclass(eq=False, repr=False)
@@ -60,13 +63,15 @@ class SparseGP(BaseKernelEstimator):
     ----------
     n_inducing : int
         Inducing inputs M; also the rows of the subset for ``approximation="sd"``.
-    approximation : str or Approximation, default "spgp"
+    approximation : "auto", a name or an Approximation, default "auto"
         "spgp" (α = 1); "variational", Titsias' bound (α = 0, less tr(K − Q)/2σ²; ours, for numbers only); "pp" and
         "sr", projected process and subset of regressors (α = 0), which differ in the variance of new rows; "sd" and
-        "full", the full model on a subset or on all rows.
+        "full", the full model on a subset or on all rows. "auto" is "spgp" for classes. For numbers it is "full" where
+        rows are at most three times the inducing inputs, otherwise "variational".
     inducing : str, Criterion or array of shape (M, D), default "k-means++"
-        Where the inducing inputs start: "k-means++", "random", a selection criterion ("max-res", "mp", …), or an
-        array of them. For "sd" an array holds the rows of `X` that the model sees.
+        Where the inducing inputs start: "k-means++", "variance" (greedily the rows of largest variance given those
+        before), "random", a selection criterion ("max-res", "mp", …), or an array of them. For "sd" an array holds the
+        rows of `X` that the model sees.
     optimize_inducing : bool or "auto", default "auto"
         Whether the inducing inputs follow the evidence; "auto": under SPGP and the bound.
     optimize_kernel : bool or "auto", default "auto"
@@ -79,12 +84,12 @@ class SparseGP(BaseKernelEstimator):
     tuning_rows : int, default 1000
         Rows on which kernels are tuned or compared before the search.
     max_iter : int
-        Steps of Adam on random parts of the rows; a quarter as many of L-BFGS on all rows follow. Where more than 200
-        inducing inputs move, Adam moves a hundred of them first, and the others join when kernel and noise are nearly
-        right: for three times as many steps of both kinds, or for an eighth as many of L-BFGS where there are at most
-        eight rows for each of them. Where inducing inputs stand still and rows are few, all steps are of L-BFGS.
+        Steps of Adam on random parts of the rows, and the largest number of steps of L-BFGS on all rows after it (a
+        quarter of it where inducing inputs move by another evidence than Titsias' bound, which would fit the noise).
+        L-BFGS runs alone where inducing inputs stand still and rows are few.
     tol : float, default 1e-6
-        The relative gain at which the steps of L-BFGS end.
+        The relative gain at which the steps of L-BFGS end. Sparse models also end when ten steps gain less than
+        0.0005 nats a row.
     length_scale_prior : float or None, default 2.0
         Standard deviation of the logarithms of a kernel's length-scales around their mean, before any data: inputs
         that do not matter would otherwise have any length-scale. None: the evidence alone decides.
@@ -130,7 +135,7 @@ class SparseGP(BaseKernelEstimator):
 
     n_inducing: Annotated[int, integer()] = 500
     _: KW_ONLY
-    approximation: Annotated[Any, part_of(Approximation)] = "spgp"
+    approximation: Annotated[Any, AUTO | part_of(Approximation)] = "auto"
     inducing: Annotated[Any, INDUCING] = "k-means++"
     optimize_inducing: Annotated[bool | str, SWITCH_OR_AUTO] = "auto"
     optimize_kernel: Annotated[bool | str, SWITCH_OR_AUTO] = "auto"
@@ -146,6 +151,8 @@ class SparseGP(BaseKernelEstimator):
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
+    #: The sparse prior behind ``approximation="auto"``.
+    _automatic: ClassVar[str] = "variational"
 
     @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -157,11 +164,18 @@ class SparseGP(BaseKernelEstimator):
         approximation = self._prior()
         group = ONE_PROCESS if approximation.dense else current_group()  # dense models see few rows, every process all
         clock = Clock(self.time_budget, group=group)
-        given = collect_small_table(read(self, X, y, sample_weight, classes=self._classes, group=group), MERGED_ROWS)
+        table = read(self, X, self._beside_noise(y), sample_weight, classes=self._classes, group=group)
+        given = collect_small_table(table, MERGED_ROWS)
+        if self._fits_exactly(given):
+            approximation = Full()
         made = partial(self._fitted, given, approximation, clock)
         self._keep(**fitting_group(given, group).first(made))
         clock.raise_interrupt()
         return self
+
+    def _beside_noise(self, y: Any) -> Any:
+        """The targets as they are read; those of rows of known noise have it as a further column."""
+        return y
 
     @abstractmethod
     def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
@@ -171,13 +185,23 @@ class SparseGP(BaseKernelEstimator):
 
     def _prior(self) -> Approximation:
         """The approximation, once the other parameters are checked against it."""
-        approximation = Approximation.resolve(self.approximation, "approximation")
+        choice = self._automatic if self._chooses() else self.approximation
+        approximation = Approximation.resolve(choice, "approximation")
         if approximation.short_name == "full":
             named = isinstance(self.inducing, str | Criterion)
             require(named, "inducing", "a name where approximation is 'full', which takes all rows", "an array")
         if approximation.dense:
             require(self.optimize_inducing is not True, "optimize_inducing", "False where inputs are rows", True)
         return approximation
+
+    def _chooses(self) -> bool:
+        return isinstance(self.approximation, str) and self.approximation == "auto"
+
+    def _fits_exactly(self, given: TableData) -> bool:
+        """Whether "auto" takes the full model: for numbers, if rows are few and the inducing inputs are left open."""
+        left_open = isinstance(self.inducing, str | Criterion) and self.optimize_inducing is not True
+        few = not given.shard.divided and len(given.alive) <= EXACT_RATIO * self.n_inducing
+        return self._chooses() and not self._classes and left_open and few
 
     def _moves(self, approximation: Approximation) -> bool:
         """Whether the inducing inputs move: by default under SPGP and the variational bound."""
@@ -202,7 +226,14 @@ class SparseGP(BaseKernelEstimator):
     # Rows and search
 
     def _task(
-        self, given: TableData, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool
+        self,
+        given: TableData,
+        Y: np.ndarray,
+        approximation: Approximation,
+        clock: Clock,
+        *,
+        relative: bool,
+        noise: np.ndarray | None = None,
     ) -> tuple[InputMap, GPTask]:
         """Code the rows for the kernel; `relative` weights are divided by their mean, so their unit is irrelevant."""
         if relative:
@@ -215,7 +246,8 @@ class SparseGP(BaseKernelEstimator):
         Y, weight = (np.array(part, dtype=np.float64) for part in (Y, given.weight))
         targets, weights = (torch.as_tensor(part, device=plan.device) for part in (Y, weight))
         groups = None if given.layout is None else given.layout.group
-        data = Sample(inputs.rows(given.rows, plan), targets, weights, plan, groups)
+        known = None if noise is None else torch.as_tensor(np.array(noise), device=plan.device)
+        data = Sample(inputs.rows(given.rows, plan), targets, weights, plan, groups, noise=known)
         inducing = self.inducing
         if not isinstance(inducing, str | Criterion):
             points = np.atleast_2d(np.array(host(inducing), dtype=np.float64))
@@ -232,7 +264,6 @@ class SparseGP(BaseKernelEstimator):
         posterior: Callable[[Sample, Point], tuple[Posterior, float]],
         start: Point,
         free: set[str],
-        near: bool = False,
     ) -> tuple[FittedGP, Sample]:
         """Maximise the evidence, then make a final pass; return the model and the rows of that pass."""
         data = task.data
@@ -241,7 +272,7 @@ class SparseGP(BaseKernelEstimator):
         )
         clock = last.before(task.clock, data.n_total)
         limits = self.max_iter, self.tol, self.length_scale_prior, clock
-        search = SparseSearch(task, evidence, free, *limits, self._after_step(clock), near)
+        search = SparseSearch(task, evidence, free, *limits, self._after_step(clock))
         index, at = search.run(start)
         rows = last.rows(data, task.clock, task.rng)
         found, value = posterior(rows, at)

@@ -56,11 +56,16 @@ def leave_one_out_intervals(model: FittedGP, approximation: Approximation, data:
     else:
         index = data.spaced(CALIBRATION_ROWS)
         part = data.part(index)
-        noise = model.noise / part.weight.double()
+        noise = _noise(part, model.noise) / part.weight.double()
         found = _sparse(model.posterior, model.kernel, part, approximation.alpha, noise)
-    std = (found.variance + model.predictive_noise).sqrt()
+    std = (found.variance + _noise(found.rows, model.predictive_noise)).sqrt()
     mean, scale, kept = (values.double().cpu().numpy() for values in (found.mean, std[:, None], found.kept[:, None]))
     return Intervals.calibrated(found.rows, index, table, mean, scale, kept)
+
+
+def _noise(rows: Sample, shared: float) -> Tensor | float:
+    """The noise variance of each row: that of all rows and its known part."""
+    return shared if rows.noise is None else shared + rows.noise
 
 
 def _sparse(posterior: Posterior, kernel: Kernel, rows: Sample, alpha: float, noise: Tensor | float) -> LeaveOneOut:
@@ -79,7 +84,7 @@ def _dense(model: FittedGP, data: Sample) -> tuple[np.ndarray, LeaveOneOut]:
     index = numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), CALIBRATION_ROWS)).astype(int)]
     rows = data.part(index)
     mean, total = model.posterior.moments(model.kernel, rows.rows, rows.plan)
-    v, noise = total[:, 0, 0], model.noise / rows.weight.double()
+    v, noise = total[:, 0, 0], _noise(rows, model.noise) / rows.weight.double()
     kept = v.new_ones(len(v)) if unseen else 1 - (v / noise).clamp(max=LARGEST)
     return index, LeaveOneOut(rows, mean, kept, v / kept)
 
@@ -117,11 +122,12 @@ def predictive_noise(posterior: Posterior, kernel: Kernel, noise: float, data: S
     unexplained variance again: on KIN40K with 512 inducing inputs intervals of 95 % cover 97.6 %. Here α is zero, so
     that :math:`\Lambda_i = \sigma^2`, and a row of weight w counts as w rows.
     """
-    found = _sparse(posterior, kernel, data.part(data.spaced(NOISE_ROWS)), 0.0, noise)
+    rows = data.part(data.spaced(NOISE_ROWS))
+    found = _sparse(posterior, kernel, rows, 0.0, _noise(rows, noise))
     square, weight = found.residuals.square().mean(1), found.rows.weight.double()
 
     def loss(log_noise: float) -> float:
-        v = found.variance + math.exp(log_noise)
+        v = found.variance + _noise(rows, math.exp(log_noise))
         return float((weight * (v.log() + square / v)).sum() / weight.sum())
 
     middle, reach = math.log(noise), math.log(NOISE_RANGE)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass, to_numpy
-from mercer.base.parameters import AUTO, number
+from mercer.base.parameters import AUTO, NONE, Rule, literal, number
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
@@ -20,6 +20,7 @@ from mercer.engine.sample import Sample, generator
 from mercer.evidence.approximations import Approximation, SubsetOfData
 from mercer.evidence.coordinates import LEAST_NOISE, Point
 from mercer.evidence.cuda_graph import RegressionEvidence
+from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence
 from mercer.evidence.posterior import Posterior, draw, log_density
@@ -37,20 +38,35 @@ from mercer.forward.uncertainty import UncertainRegressor
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import leave_one_out_intervals, predictive_noise
 from mercer.gp.model import FittedGP, fitted_attributes
-from mercer.gp.search import FEW_INDUCING, rows_for_tuning
+from mercer.gp.search import rows_for_tuning
 from mercer.gp.task import GPTask
-from mercer.kernels import Gaussian, Kernel
+from mercer.kernels import Gaussian, Kernel, Linear, Scaled, Sum
 from mercer.parts import require, require_integer
 from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData, read_new
 from mercer.preprocessing.targets import RealTargets
+from mercer.preprocessing.validate import host
 from mercer.selection import tune_kernel, tune_noise
 
+#: Prior variance of a slope, for standardised inputs and targets, at which a search starts.
+SLOPE_VARIANCE = 0.1
 #: Rows that decide the family of a kernel; its parameters follow on all rows.
 FAMILY_ROWS = 400
 #: Noise, for targets of unit variance, below which these rows decide the parameters too.
 LITTLE_NOISE = 1e-4
+
+
+def _is_row_noise(value: Any) -> bool:
+    """Whether the value is a number of at least zero, or a vector of such numbers."""
+    try:
+        noise = np.asarray(host(value), dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return noise.ndim <= 1 and noise.size > 0 and bool((noise >= 0).all() and np.isfinite(noise).all())
+
+
+ROW_NOISE = Rule("a number of at least 0, or one for each row", _is_row_noise)
 
 
 @estimator_dataclass
@@ -69,9 +85,18 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
     ----------
     regularization : float or "auto", default "auto"
         Noise variance σ² of the standardised targets; a number stays as it is.
+    alpha : None, float or array of shape (n,), default None
+        Known noise variance of each training row, in squared units of the targets, which is added to σ². It is
+        scikit-learn's `alpha`. Predictions for new targets add σ² alone.
+    mean : "constant" or "linear", default "constant"
+        Mean function. Targets are centred, and kernels by name have a constant. "linear" adds slopes with a Gaussian
+        prior, integrated out: a linear kernel, whose variance follows the evidence where the kernel does. Away from
+        the rows, predictions return to the mean.
 
     Attributes
     ----------
+    approximation_ : str
+        The prior used: what "auto" chose.
     noise_ : float
         Noise variance in squared units of the targets.
     predictive_noise_ : float
@@ -99,24 +124,52 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
 
     _: KW_ONLY
     regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
+    alpha: Annotated[Any, NONE | ROW_NOISE] = None
+    mean: Annotated[str, literal("constant", "linear")] = "constant"
 
     def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """Fit to the table and return the fitted attributes."""
+        known = np.empty((len(given.y), 0))
+        if self.alpha is not None:
+            y, known = given.y[:, :-1], given.y[:, -1:].astype(np.float64)
+            given = replace(given, y=y[:, 0] if y.shape[1] == 1 else y)
         targets = RealTargets.of(given.y, given.weight, given.shard)
-        given, Y = merged(given, targets.encode(given.y))
-        inputs, task = self._task(given, Y, approximation, clock, relative=self._noise_given() is None)
+        unit = float(targets.scale)  # its square may overflow, and the noise is infinite then
+        given, both = merged(given, np.column_stack([targets.encode(given.y), known / unit / unit]))
+        Y, *noise = np.split(both, [both.shape[1] - known.shape[1]], axis=1)
+        inputs, task = self._task(
+            given,
+            Y,
+            approximation,
+            clock,
+            relative=self._noise_given() is None and self.alpha is None,
+            noise=None if self.alpha is None else noise[0][:, 0],
+        )
         model = to_numpy(self._dense(task) if approximation.dense else self._sparse(task))
         attributes = fitted_attributes([model], given, inputs, task.data.plan)
         # the evidence of the unscaled targets: densities have the inverse unit of the targets
-        unit = float(targets.scale)  # its square may overflow, and the noise is infinite then
         attributes["log_marginal_likelihood_"] -= task.data.total_weight * Y.shape[1] * float(np.log(unit))
         return {
             **attributes,
             "targets_": targets,
+            "approximation_": approximation.short_name,
             "noise_": model.noise * unit * unit,
             "predictive_noise_": model.predictive_noise * unit * unit,
             "intervals_": leave_one_out_intervals(model, approximation, task.data, given),
         }
+
+    def _beside_noise(self, y: Any) -> Any:
+        if self.alpha is None:
+            return y
+        require(y is not None, "y", "an array of targets where alpha is given", y)
+        targets, noise = np.asarray(host(y)), np.asarray(host(self.alpha), dtype=np.float64)
+        fits = noise.ndim == 0 or len(noise) == len(targets)
+        require(fits, "alpha", f"one number, or one for each of {len(targets)} rows", f"{noise.size} numbers")
+        return np.column_stack([targets, np.broadcast_to(noise, len(targets))])
+
+    def _with_mean(self, kernel: Kernel) -> Kernel:
+        """The kernel with that of the mean function."""
+        return kernel if self.mean == "constant" else Sum(kernel, Scaled(Linear(), SLOPE_VARIANCE))
 
     def _noise_given(self) -> float | None:
         return None if isinstance(self.regularization, str) else float(self.regularization)
@@ -153,29 +206,28 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         noise = first(lambda: tune_noise(kernel, X, Y, sample_weight=weight, device=data.plan.device))
         return kernel, max(noise, LEAST_NOISE[data.plan.dtype])
 
-    def _start(self, task: GPTask) -> tuple[Kernel, float, bool]:
-        """Kernel and noise from which all parts move, and whether they are near the end of the search.
+    def _start(self, task: GPTask) -> tuple[Kernel, float]:
+        """Kernel and noise from which all parts move.
 
         Tuning on few rows decides the family. If it finds a Gaussian and almost no noise, its kernel is the better
-        start: a hundred inducing inputs leave far more unexplained than such noise, and would hide it. With rougher
-        families all inducing inputs leave too much for the exact evidence to be near theirs (pol).
+        start: much noise would hide what the inducing inputs leave unexplained. With rougher families they leave too
+        much for the exact evidence to be near theirs (pol).
         """
         family = named_family(self.kernel)
         if family is not None:
-            return plain_start(family, spread_rows(task.data), self.ard), PLAIN_NOISE, False
+            return plain_start(family, spread_rows(task.data), self.ard), PLAIN_NOISE
         kernel, noise = self._tuned(task, task.data, min(FAMILY_ROWS, self.tuning_rows))
         if not (isinstance(self.kernel, str) and self.kernel == "auto"):
-            return kernel, max(noise, PLAIN_NOISE), False
+            return kernel, max(noise, PLAIN_NOISE)
         plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard)
-        many = task.clock.unlimited and self.n_inducing > 2 * FEW_INDUCING
-        if many and noise < LITTLE_NOISE and family_of(kernel) is Gaussian:
-            return as_many_lengths(kernel, plain), noise, True
-        return plain, PLAIN_NOISE, False
+        if task.clock.unlimited and noise < LITTLE_NOISE and family_of(kernel) is Gaussian:
+            return as_many_lengths(kernel, plain), noise
+        return plain, PLAIN_NOISE
 
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()
-        if self._tunes() and self._noise_given() is None:
-            free.add("noise")
+        if self._noise_given() is None and (self._tunes() or self.alpha is not None):
+            free.add("noise")  # a start includes the known noise of rows
         return free | ({"basis"} if self._moves(approximation) else set())
 
     # Models
@@ -183,19 +235,15 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
     def _sparse(self, task: GPTask) -> FittedGP:
         """Maximise the evidence over kernel, noise and inducing inputs, then make a pass over all rows."""
         data, approximation, free = task.data, task.approximation, self._free(task.approximation)
-        near = False
-        if len(free) == 3:
-            kernel, noise, near = self._start(task)
-        else:
-            kernel, noise = self._tuned(task, data, self.tuning_rows)
-        start = Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]), groups=data.groups)
+        kernel, noise = self._start(task) if len(free) == 3 else self._tuned(task, data, self.tuning_rows)
+        start = Point(self._with_mean(kernel), max(noise, LEAST_NOISE[data.plan.dtype]), groups=data.groups)
 
         def posterior(rows: Sample, at: Point) -> tuple[Posterior, float]:
             assert at.basis is not None
             return sparse_posterior(at.kernel, at.noise, at.basis, rows, approximation)
 
         evidence = RegressionEvidence(approximation, inputs="basis" in free)
-        model, rows = self._maximise(task, evidence, posterior, start, free, near)
+        model, rows = self._maximise(task, evidence, posterior, start, free)
         if approximation.bound and "noise" in free:
             noise = predictive_noise(model.posterior, model.kernel, model.noise, rows)
             return replace(model, predictive_noise=noise)
@@ -214,8 +262,9 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         """The full model of these rows, from one start or the best of several."""
         part = task.data.part(index)
         X = part.rows.take(np.arange(len(index))).double()
-        evidence, free = exact_evidence(X, part.Y, part.weight), self._free(SubsetOfData())
+        evidence, free = exact_evidence(X, part.Y, part.weight, part.noise), self._free(SubsetOfData())
         kernel, noise = self._tuned(task, part, self.tuning_rows)
+        kernel = self._with_mean(kernel)
         after_step = self._after_step(task.clock)
         others = [elsewhere(kernel, task.rng) for _ in range(n_starts - 1 if free else 0)]
         climbs = (
@@ -232,10 +281,54 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
             for start in (kernel, *others)
         )
         at = max(climbs, key=lambda point: point.value)
-        posterior = exact_posterior(at.kernel, at.noise, X, part.Y, part.weight)
+        shared = at.noise if part.noise is None else at.noise + part.noise
+        posterior = exact_posterior(at.kernel, shared, X, part.Y, part.weight)
         return FittedGP(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter, at.noise)
 
-    # New rows
+    # Evidence and new rows
+
+    @property
+    def theta_(self) -> np.ndarray:
+        """Logarithms of the parameters of `kernel_`, then of the noise variance of standardised targets."""
+        check_is_fitted(self)
+        model: FittedGP = self._models[0]
+        return np.log(np.concatenate([*map(np.ravel, model.kernel.tunable().values()), [model.noise]]))
+
+    def log_marginal_likelihood(self, theta: Any = None, X: Any = None, y: Any = None) -> float:
+        """Log evidence of targets `y` of rows `X` under parameters `theta` (None: those of the model).
+
+        For sparse priors it is the evidence given the inducing inputs of the model, for "variational" Titsias' lower
+        bound on that of the full model. `theta` has the order of `theta_`. A model keeps no training rows, so they are
+        passed here; without any, the value that `fit` reached is returned. `alpha` is not part of it.
+
+        >>> X = np.linspace(0, 6, 50)[:, None]
+        >>> model = SparseGPRegressor(kernel="gaussian").fit(X, np.sin(X[:, 0]))
+        >>> here = model.log_marginal_likelihood(model.theta_, X, np.sin(X[:, 0]))
+        >>> bool(abs(here - model.log_marginal_likelihood()) < 1e-6 * abs(here))
+        True
+        """
+        check_is_fitted(self)
+        if X is None:
+            require(theta is None, "X", "the rows at which theta is to be evaluated", None)
+            return self.log_marginal_likelihood_
+        model, now = self._models[0], self.theta_
+        logs = now if theta is None else np.asarray(theta, dtype=np.float64)
+        require(logs.shape == now.shape, "theta", f"{len(now)} numbers, as in theta_", logs.shape)
+        sizes = np.cumsum([np.size(value) for value in model.kernel.tunable().values()])
+        *pieces, noise = np.split(np.exp(logs), sizes)
+        old = model.kernel.tunable().items()
+        new = {name: piece.reshape(np.shape(v)).tolist() for (name, v), piece in zip(old, pieces, strict=True)}
+        kernel, approximation = model.kernel.replaced(new), Approximation.resolve(self.approximation_, "approximation")
+        source, Y = read_new(self, X), torch.as_tensor(self.targets_.encode(np.asarray(host(y), dtype=np.float64)))
+        plan = make_plan(source.n_rows, self.device, "float64", self.memory_limit)
+        rows, Y = self.inputs_.rows(source, plan), Y.to(plan.device)
+        data = Sample(rows, Y, torch.ones(len(Y), dtype=torch.float64, device=plan.device), plan)
+        if approximation.dense:
+            value = log_evidence(kernel, float(noise[0]), rows.take(np.arange(len(Y))).double(), Y)[0]
+        else:
+            basis = torch.as_tensor(model.posterior.basis).to(plan.device, plan.dtype)
+            value = sparse_posterior(kernel, float(noise[0]), basis, data, approximation)[1]
+        return value - Y.numel() * float(np.log(self.targets_.scale))
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True

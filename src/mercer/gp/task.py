@@ -17,12 +17,12 @@ from mercer.evidence.approximations import Approximation
 from mercer.forward.nystroem import select_rows
 from mercer.gp.model import FittedGP, inverse_length_scales
 from mercer.kernels import Kernel
-from mercer.linalg.kmeans import spread_out
+from mercer.linalg import pivoted_rows, spread_out
 from mercer.parts import require
 
 #: Rows outside of all subsets on which dense models of several subsets are compared.
 SCORED_ROWS = 2000
-#: Rows per inducing input among which "random" and "k-means++" choose.
+#: Rows per inducing input among which "random", "k-means++" and "variance" choose.
 POOL = 20
 
 
@@ -83,7 +83,10 @@ class GPTask:
 def choose_rows(
     choice: Any, data: Sample, kernel: Kernel, noise: float, m: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Choose at most `m` rows of positive weight: "random", "k-means++" in units of length-scales, or a criterion."""
+    """Choose at most `m` rows of positive weight: "random", "k-means++" in units of length-scales, or a criterion.
+
+    "variance" takes the rows of largest variance given those chosen before, and random ones where these explain all.
+    """
     shard, alive, n = data.rows.shard, data.weight > 0, data.n_alive
     m = min(m, n)
     if m == n:
@@ -95,7 +98,11 @@ def choose_rows(
     if isinstance(choice, str) and choice == "k-means++":
         scale = torch.as_tensor(inverse_length_scales(kernel, data.rows.n_columns), device=data.plan.device)
         return pool[spread_out(data.rows.fetch(pool).double() * scale, m, rng)]
-    chosen = select_rows(data, kernel, max(noise, 1e-4), choice, m, rng)
+    if isinstance(choice, str) and choice == "variance":
+        X = data.rows.fetch(pool).to(data.plan.device, data.plan.dtype)
+        chosen = pool[pivoted_rows(kernel, kernel.diag(X), X, m)]
+    else:
+        chosen = select_rows(data, kernel, max(noise, 1e-4), choice, m, rng)
     alive[shard.local(torch.as_tensor(chosen, device=alive.device))[1]] = False
     drawn = rng.choice(shard.count(alive), m - len(chosen), replace=False)
     return np.concatenate([chosen, shard.nth(alive, drawn).cpu().numpy()])

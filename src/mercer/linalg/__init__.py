@@ -16,6 +16,7 @@ from mercer.linalg.cholesky import (
 )
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
+from mercer.linalg.pivoted import pivoted_rows
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "lifted",
     "minimize_lbfgs",
     "minimize_newton",
+    "pivoted_rows",
     "rotate_rows",
     "solve_factored",
     "spectral_map",
