@@ -59,7 +59,7 @@ fuzz-files: $(READY)
 
 # The site, in build/site: nothing is fetched, and a warning is an error. What the gallery made stays for the next time.
 docs: $(DOCS_READY)
-	mkdir -p build/source && rm -rf build/source/api
+	mkdir -p build/source && find build/source -mindepth 1 -maxdepth 1 ! -name gallery -exec rm -rf {} +
 	cp -r docs/. CONTRIBUTING.md CHANGELOG.md build/source/
 	$(BIN)/python docs/api_pages.py build/source/api.rst
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees build/source build/site
