@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, is_classifier
 
 import mercer
 from mercer.empirical.training import fit_member
+from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import optimise
 from mercer.forward.loop import ForwardFit
 from mercer.kernels import Gaussian
@@ -28,7 +29,8 @@ SOURCE = Path(mercer.__file__).parent
 ESTIMATORS = [face for name in mercer.__all__ if isinstance(face := getattr(mercer, name), type)]
 #: Where an algorithm begins; those that are no function of their own module begin in `fit` itself.
 ALGORITHMS = {
-    function.__code__ for function in (ForwardFit.run, optimise, fit_mixture, fit_classes, GateSearch.best, fit_member)
+    function.__code__
+    for function in (ForwardFit.run, climb, optimise, fit_mixture, fit_classes, GateSearch.best, fit_member)
 }
 WITHOUT = {"ARDSelector", "EmpiricalKernelMap", "GradientMetric"}
 

@@ -565,3 +565,12 @@ def test_few_rows_have_the_full_model_unless_inducing_inputs_are_asked_for():
     moved = SparseGPRegressor(20, kernel="gaussian", max_iter=2, optimize_inducing=True, random_state=0).fit(X, y)
     assert len(moved.basis_) == 20
     assert len(SparseGPClassifier(20, kernel="gaussian", max_iter=2, random_state=0).fit(X, y > 0).basis_) == 20
+
+
+def test_few_inducing_inputs_do_not_take_a_smooth_function_for_noise():
+    draws = np.random.default_rng(0)
+    inputs = draws.uniform(-2, 2, (60, 3))
+    target = np.sin(2 * inputs[:, 0]) + 0.5 * inputs[:, 1]
+    model = SparseGPRegressor(8, kernel="gaussian", ard=True, random_state=0).fit(inputs[:40], target[:40])
+    assert model.approximation_ == "variational"
+    assert model.score(inputs[40:], target[40:]) > 0.99

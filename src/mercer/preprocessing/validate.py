@@ -27,9 +27,9 @@ def checked_targets(y: Any, classes: bool, estimator: Any) -> np.ndarray:
     """Targets as an array: classes in one column, or finite real numbers in one column or several."""
     require(not isinstance(y, str | bytes | dict), "y", "one target for each row, such as X['price']", y)
     y = _plain(y)
-    if classes and np.ndim(y) == 2 and np.shape(y)[1] > 1:
-        wanted = "of one class for each row (for several labels: sklearn.multioutput.MultiOutputClassifier)"
-        require(False, "y", wanted, np.shape(y))
+    shape = _as_array(y).shape
+    wanted = "of one class for each row (for several labels: sklearn.multioutput.MultiOutputClassifier)"
+    require(not classes or len(shape) < 2 or shape[1] <= 1, "y", wanted, shape)
     _require_labels(y) if classes else _require_numbers(y)
     with np.errstate(invalid="ignore"):  # a NaN of a broken file is refused in a sentence
         y = np.asarray(_check_y(y, multi_output=not classes, y_numeric=not classes, estimator=estimator))
