@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from tables_data import Table
 
 #: Rows at the end of a file that its publisher holds out.
 LAST = {"higgs": 500_000, "susy": 500_000, "year": 51_630}
@@ -35,19 +35,9 @@ PRINTED = {
 PLACES = ("pickup_longitude", "pickup_latitude", "dropoff_longitude", "dropoff_latitude", "trip_distance")
 
 
-@dataclass(frozen=True)
-class Split:
-    """Inputs and targets of training and test rows."""
-
-    X: np.ndarray
-    y: np.ndarray
-    X_test: np.ndarray
-    y_test: np.ndarray
-
-
 def read(
     name: str, path: Path, *, fold: int = 0, split: str = "printed", limit: int | None = None, last: int | None = None
-) -> Split:
+) -> Table:
     """A table from its publisher's file or folder, split as printed or at random; `last` rows instead of `LAST`."""
     if name in LAST:  # target first, no head
         table = pd.read_csv(path, header=None, dtype=np.float32, nrows=limit).to_numpy()
@@ -63,7 +53,8 @@ def read(
         held = mask[:, fold].astype(bool)
     if split == "random":
         held = at_random(len(y))
-    return Split(X[~held], y[~held], X[held], y[held])
+    task = "classification" if name in CLASSES else "regression"
+    return Table(task, X[~held], y[~held], X[held], y[held])
 
 
 def at_random(n: int) -> np.ndarray:
@@ -89,18 +80,18 @@ def trips(path: Path, limit: int | None) -> tuple[np.ndarray, np.ndarray]:
     return X[keep][:limit], seconds[keep][:limit]
 
 
-def judge(name: str, table: Split, budget: float | None) -> dict[str, Any]:
+def judge(name: str, table: Table, budget: float | None) -> dict[str, Any]:
     """Our error, in the unit that is printed, and seconds."""
     from sklearn.metrics import roc_auc_score
 
     from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 
-    kind = KernelBoostingClassifier if name in CLASSES else KernelBoostingRegressor
+    kind = KernelBoostingClassifier if table.task == "classification" else KernelBoostingRegressor
     model = kind(time_budget=budget, random_state=0)
     began = time.perf_counter()
     model.fit(table.X, table.y)
     seconds = time.perf_counter() - began
-    if name in CLASSES:
+    if table.task == "classification":
         p = model.predict_proba(table.X_test)[:, 1]
         error = {"auc": float(roc_auc_score(table.y_test, p)), "wrong": float(np.mean((p > 0.5) != table.y_test))}
     else:

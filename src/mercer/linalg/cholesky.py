@@ -113,6 +113,20 @@ def float32_factor_suffices(n: int, penalty: float) -> bool:
     return n**0.5 * torch.finfo(torch.float32).eps < FLOAT32_SHARE * penalty
 
 
+def float32_factor(G: Tensor, penalty: float) -> Tensor | None:
+    """The lower factor of G = K + `penalty` I in float32, None where it does not suffice or on a GPU.
+
+    `penalty` is in units of the largest value on the diagonal of K.
+
+    >>> float32_factor(torch.tensor([[1.5, 0.0], [0.0, 1.5]], dtype=torch.float64), 0.5).dtype
+    torch.float32
+    """
+    if G.device.type != "cpu" or not float32_factor_suffices(len(G), penalty):
+        return None
+    found, failed = torch.linalg.cholesky_ex(G.float())
+    return None if int(failed) else found
+
+
 def solve_factored(L: Tensor, R: Tensor) -> Tensor:
     """L⁻ᵀL⁻¹R: what `torch.cholesky_solve` gives, without its copy of the factor.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mercer.linalg import cholesky, float32_factor_suffices, solve_factored
+from mercer.linalg import cholesky, float32_factor, solve_factored
 from mercer.losses import Loss, class_likelihood
 from mercer.selection.view import Candidate, Trial
 
@@ -72,11 +72,8 @@ class KernelLikelihood:
         shift = lam / self.curvature
         shifted = K.clone()
         shifted.diagonal().add_(shift)
-        if K.device.type == "cpu" and float32_factor_suffices(len(K), shift / float(K.diagonal().max())):
-            self.factor, failed = torch.linalg.cholesky_ex(shifted.float())
-            if not int(failed):
-                return
-        self.factor = cholesky(shifted)[0]
+        factor = float32_factor(shifted, shift / float(K.diagonal().max()))
+        self.factor = cholesky(shifted)[0] if factor is None else factor
 
     def fit(self, start: Tensor | None = None, expired: Callable[[], bool] = lambda: False) -> LikelihoodFit:
         """Minimise from the coefficients `start`, or from zero, until steps gain nothing or time has `expired`."""

@@ -68,7 +68,7 @@ def _columns(g: Graph, model: Any, table: Any) -> tuple[list[Any], str]:
 
 
 def _document(column: ColumnDescription, text: bool) -> str:
-    """What an input of one column takes, and what the graph makes of it."""
+    """The values that an input of one column takes, and its code in the graph."""
     takes = "text, empty where missing" if text else "numbers, NaN where missing"
     takes = "days since 1970, NaN where missing" if column.kind == "date" else takes
     return f"Column {column.name!r} ({column.kind}): {takes}. Code: {column.map}"

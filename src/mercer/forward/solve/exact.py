@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ from mercer.linalg import (
     TiledCholesky,
     cholesky,
     conjugate_gradients,
+    float32_factor,
     float32_factor_suffices,
     inverse_diagonal,
     solve_factored,
@@ -268,15 +270,14 @@ def _by_square_factor(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: in
     """
     G = _symmetric(kernel, X)
     G.diagonal().add_(ridge)
-    n, corner = len(G), slice(len(G) - m, len(G))
-    if G.device.type == "cpu" and n >= FLOAT32_FACTOR_ROWS and float32_factor_suffices(n, float(ridge.min())):
-        L, info = torch.linalg.cholesky_ex(G.float())
-        if not int(info):
-            found = conjugate_gradients(
-                lambda v: G @ v, y, precondition=lambda r: solve_lower(L, r), tol=1e-11, max_iter=FACTOR_STEPS
-            )
-            if found.n_iter < FACTOR_STEPS:
-                return found.x, L[corner, corner]
+    corner = slice(len(G) - m, len(G))
+    rough = float32_factor(G, float(ridge.min())) if len(G) >= FLOAT32_FACTOR_ROWS else None
+    if rough is not None:
+        found = conjugate_gradients(
+            lambda v: G @ v, y, precondition=partial(solve_lower, rough), tol=1e-11, max_iter=FACTOR_STEPS
+        )
+        if found.n_iter < FACTOR_STEPS:
+            return found.x, rough[corner, corner]
     L = cholesky(G)[0]
     return solve_factored(L, y), L[corner, corner]
 
