@@ -29,7 +29,7 @@ CLASSES = np.digitize(Y, [-0.4, 0.4])
 MODELS = [
     MHKSClassifier(),
     MultiKernelMHKSClassifier(multiclass="one-vs-rest"),
-    RPEMEKLClassifier(n_members=2, subset_size=20, random_state=0),
+    RPEMEKLClassifier("paper", 1.0, 1.0, n_members=2, subset_size=20, random_state=0),
     RPEMEKLRegressor(n_members=2, subset_size=20, random_state=0),
     EmpiricalKernelMap(subset_size=10, criterion="max-res", random_state=0),
 ]

@@ -127,7 +127,7 @@ def test_intervals_of_an_exact_solution_come_from_refits_without_the_groups(orde
 
 def test_intervals_hold_new_patients_only_if_groups_are_known() -> None:
     seen = []
-    for seed in range(4):
+    for seed in range(3):
         X, y, patient = patients(100, 5, seed)
         X_new, y_new, _ = patients(500, 1, 100 + seed)
         model = KernelBoostingRegressor(random_state=0).fit(X, y, groups=patient)
@@ -140,8 +140,8 @@ def test_intervals_hold_new_patients_only_if_groups_are_known() -> None:
 
 def test_intervals_hold_the_next_months_only_if_time_is_known() -> None:
     seen = []
-    for seed in range(4):
-        X, y, time = months(100, 8, seed)
+    for seed in range(3):
+        X, y, time = months(100, 4, seed)
         past = np.random.default_rng(seed).permutation(np.flatnonzero(time < 60))
         future = time >= 60
         with_time = KernelBoostingRegressor(random_state=0).fit(X[past], y[past], time_order=time[past])
@@ -216,7 +216,7 @@ def test_validation_rows_are_whole_groups_or_the_latest(share: float) -> None:
 
 @pytest.mark.parametrize("order", ["groups", "time_order"])
 def test_every_kind_of_fit_takes_them(order: str, tmp_path) -> None:
-    X, y, patient = patients(40, 6, 1)
+    X, y, patient = patients(24, 5, 1)
     frame = pd.DataFrame(X, columns=list("abcdef")).assign(level=np.array(list("uvwxyz"))[patient % 6], who=patient)
     frame.loc[::7, "a"] = np.nan
     classes = np.array(["low", "middle", "high"])[np.digitize(y, [-0.5, 0.5])]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import mercer
+from mercer.base.estimator import BaseKernelEstimator
 from mercer.kernels import (
     Bias,
     Gaussian,
@@ -38,6 +40,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "GreedyNystroem": {"n_components": 7, "kernel": Gaussian(2.0)},
     "KernelBoostingClassifier": {"n_learners": 3, "learner_size": 8, "subset_size": 30},
     "GradientMetric": {"scale_inputs": "standard"},
+    "MHKSClassifier": {"max_iter": 10},
+    "MultiKernelMHKSClassifier": {"max_iter": 10},
+    "RPEMEKLClassifier": {"kernels": "paper", "n_members": 2, "subset_size": 20, "max_iter": 10},
 }
 KERNELS = [
     Gaussian([1.0, 2.0, 3.0]) * 2.0 + 0.5,
@@ -61,7 +66,8 @@ def fitted(name: str, classes: int = 3) -> Any:
     model = getattr(mercer, name)(**SMALL.get(name, {}))
     if "random_state" in model.get_params(deep=False):
         model.set_params(random_state=0)
-    return model.fit(ROWS, targets_for(name, classes))
+    with patch.object(BaseKernelEstimator, "_calibration_folds", 2):  # five take most of a small fit
+        return model.fit(ROWS, targets_for(name, classes))
 
 
 def targets_for(name: str, classes: int = 3) -> np.ndarray:

@@ -321,11 +321,12 @@ def test_other_delimiters_are_read(suffix, delimiter, options, table, tmp_path, 
     assert "--delimiter must be left out" in refused(capsys, "predict", path, str(tmp_path), "--delimiter", ";")
 
 
-def test_standard_input_is_a_table(table, model):
-    with open(table, "rb") as file:
-        text = file.read()
-    command = [sys.executable, "-m", "mercer.cli", "predict", model]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    found = subprocess.run([*command, "-"], input=text, capture_output=True, env=environment, check=True)
-    expected = subprocess.run([*command, table], capture_output=True, env=environment, check=True)
-    assert found.stdout == expected.stdout
+def test_standard_input_is_a_table(table, model, capsys, monkeypatch):
+    capsys.readouterr()
+    assert main(["predict", model, table]) == DONE
+    expected = capsys.readouterr().out
+    assert expected.startswith("prediction\n")
+    with open(table) as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert main(["predict", model, "-"]) == DONE
+    assert capsys.readouterr().out == expected
