@@ -533,4 +533,4 @@ def test_classes_that_are_alike_are_as_probable_on_average_as_one_would_draw():
 
 
 def test_every_approximation_has_the_name_of_the_thesis():
-    assert set(Approximation.choices()) == {"full", "sd", "sr", "pp", "spgp", "variational"}
+    assert set(Approximation.choices()) == {"full", "sd", "sr", "pp", "spgp", "variational", "svgp"}

@@ -139,6 +139,15 @@ def test_columns_far_from_zero_lose_nothing_to_cancellation():
     agree(model, "float32", NEW + far)
 
 
+def test_counts_of_a_gaussian_process_have_a_graph():
+    model = mercer.SparseGPRegressor(5, loss="poisson", kernel="gaussian", max_iter=3).fit(
+        ROWS, np.abs(NUMBERS).round()
+    )
+    found = answered(mercer.to_onnx(model, dtype="float64"), NEW)
+    for name, expected in zip(("prediction", "std"), model.predict(NEW, return_std=True), strict=True):
+        np.testing.assert_allclose(found[name][:, 0], expected, rtol=1e-9)
+
+
 def test_any_number_of_rows_will_do():
     graph = mercer.to_onnx(fitted("SparseGPRegressor"))
     for n in (1, 2, 1000):

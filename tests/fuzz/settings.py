@@ -26,7 +26,7 @@ FRACTIONS = (0.0, 1e-300, 1e-12, 1e-3, 1.0, 1e6, 1e300)
 LEGAL: dict[str, tuple[Any, ...]] = {
     "absorption": ("auto", "full", "one", "blocks"),
     "alpha": (None, 0.0, 1e-6, 1.0, 1e6),  # one number; a vector of them has tests of its own
-    "approximation": ("auto", "full", "sd", "sr", "pp", "spgp", "variational"),
+    "approximation": ("auto", "full", "sd", "sr", "pp", "spgp", "variational", "svgp"),
     "ard": (True, False, "auto"),
     "background": ("training", None),
     "block_length": (1, 3, 50),

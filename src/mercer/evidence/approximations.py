@@ -21,6 +21,8 @@ class Approximation(Component):
     degenerate: ClassVar[bool] = False
     #: Whether the inducing inputs are rows, and those rows are all that the model sees.
     dense: ClassVar[bool] = False
+    #: Whether inducing variables have a distribution of their own, which follows random batches of rows.
+    stochastic: ClassVar[bool] = False
 
 
 @component
@@ -71,3 +73,15 @@ class Variational(Approximation):
 
     short_name = "variational"
     bound = True
+
+
+@component
+class StochasticVariational(Approximation):
+    """SVGP: PP's predictions under a variational distribution of the inducing variables (`mercer.gp.svgp`).
+
+    It serves every log-concave likelihood, and Titsias' bound is its limit for a Gaussian one; not in the thesis.
+    """
+
+    short_name = "svgp"
+    bound = True
+    stochastic = True

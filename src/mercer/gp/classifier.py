@@ -26,17 +26,16 @@ from mercer.base.probability_calibration import (
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
-from mercer.evidence.coordinates import Point
+from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.laplace import LaplaceEvidence
 from mercer.evidence.posterior import Posterior
-from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.forward.class_uncertainty import ClassUncertaintyMixin, normal_draws
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import CALIBRATION_ROWS, leave_one_out_latent
 from mercer.gp.model import FittedGP, fitted_attributes
-from mercer.gp.search import best_family
+from mercer.gp.svgp import Likelihood, StochasticEvidence
 from mercer.gp.task import GPTask
-from mercer.kernels import Kernel, Scaled, as_kernel
+from mercer.kernels import Kernel
 from mercer.losses import class_likelihood
 from mercer.parts import require
 from mercer.preprocessing.duplicates import merged
@@ -62,8 +61,9 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
     .. math:: \log q(y) = \log p(y|\hat f) - \tfrac12 \hat f^\top C^{-1}\hat f
         - \tfrac12 \log|I + W^{1/2} C W^{1/2}|, \qquad C = Q + \alpha\,\mathrm{diag}(K - Q).
 
-    There is no noise; "variational" is not offered, since Laplace's evidence is no bound. A radial kernel by name
-    starts plain (length-scales √(D/2)); "auto" takes the family with most evidence after a few steps. Under
+    There is no noise; "variational" is not offered, since Laplace's evidence is no bound. ``approximation="svgp"``
+    replaces Laplace's method by a variational posterior, whose bound takes random batches of rows. A radial kernel by
+    name starts plain (length-scales √(D/2)); "auto" takes the family with most evidence after a few steps. Under
     one-vs-rest, what is kept of each class's model is a list (`relevance_`: rows) in the order of `classes_`, and
     evidences are summed.
 
@@ -104,7 +104,6 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
     max_iter: Annotated[int, integer(0)] = 50
 
     _classes: ClassVar[bool] = True
-    _automatic: ClassVar[str] = "spgp"
 
     def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """Fit to the table and return the fitted attributes."""
@@ -131,7 +130,8 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
             fitted = torch.as_tensor(np.isin(index, model.index) if dense else np.ones(len(index)))
             rows = replace(part, Y=Y, weight=part.weight * fitted.to(part.weight))
             alpha = 0.0 if dense else task.approximation.alpha
-            moments = leave_one_out_latent(model, alpha, rows, class_likelihood(Y.shape[1]))
+            dispersion = 1.0 if task.approximation.stochastic else None
+            moments = leave_one_out_latent(model, alpha, rows, class_likelihood(Y.shape[1]), dispersion=dispersion)
             found.append(to_numpy(moments))
         log_p = log_probabilities(self._probabilities(*_joined(found)))
         true, weight = class_indices(part.Y.cpu().numpy()), part.weight.double().cpu().numpy()
@@ -141,7 +141,16 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
 
     def _prior(self) -> Approximation:
         approximation = super()._prior()
-        require(not approximation.bound, "approximation", "other than 'variational' for classes", self.approximation)
+        offered = not approximation.bound or approximation.stochastic
+        require(offered, "approximation", "other than 'variational' for classes", self.approximation)
+        single = self.multi_class == "one_vs_rest" or not approximation.stochastic
+        require(single, "multi_class", "'one_vs_rest' where approximation is 'svgp'", self.multi_class)
+        return approximation
+
+    def _automatic(self) -> str:
+        return "spgp"
+
+    def _for_rows(self, given: TableData, approximation: Approximation) -> Approximation:
         return approximation
 
     def _class_tasks(self, task: GPTask) -> Iterator[GPTask]:
@@ -172,28 +181,19 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
         free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(task.approximation) else set())
         loss = class_likelihood(data.Y.shape[1])
         known: dict[str, Tensor] = {}
+        svgp = StochasticEvidence(Likelihood.of(loss, 1.0), "basis" in free) if task.approximation.stochastic else None
 
-        def evidence(rows: Sample) -> LaplaceEvidence:
+        def laplace(rows: Sample) -> LaplaceEvidence:
             return LaplaceEvidence(rows, loss, task.approximation, inputs="basis" in free, known=known)
 
         def posterior(rows: Sample, at: Point) -> tuple[Posterior, float]:
             assert at.basis is not None
-            return evidence(rows).posterior(at.kernel, at.basis)
+            return laplace(rows).posterior(at.kernel, at.basis) if svgp is None else svgp.posterior(rows, at, task.rng)
 
-        start = Point(self._first_kernel(task, evidence, free), groups=data.groups)
+        evidence: Callable[[Sample], Evidence] = laplace if svgp is None else svgp
+        start = Point(self._first_kernel(task, evidence, free, _latent), groups=data.groups)
         model, _ = self._maximise(task, evidence, posterior, start, free)
         return replace(model, noise=0.0, predictive_noise=0.0)  # classes have none
-
-    def _first_kernel(self, task: GPTask, evidence: Callable[[Sample], LaplaceEvidence], free: set[str]) -> Kernel:
-        """The kernel at which the search starts: plain for a name; for "auto" of the family with most evidence."""
-        if not (isinstance(self.kernel, str) and self._tunes()):
-            return self._plain_kernel()
-        if self.kernel == "auto":
-            return best_family(task, evidence, _latent, self.ard, self.tuning_rows, free, self.length_scale_prior)
-        family = named_family(self.kernel)
-        if family is None:
-            return _latent(Scaled(as_kernel(self.kernel)))
-        return _latent(plain_start(family, spread_rows(task.data), self.ard))
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Means (n × c) and covariances (n × c × c) of the latent functions; one of them for two classes."""

@@ -18,14 +18,15 @@ from mercer.data import current_group
 from mercer.data.group import ONE_PROCESS
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
-from mercer.evidence.approximations import Approximation, Full
+from mercer.evidence.approximations import Approximation
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
 from mercer.evidence.posterior import Posterior
+from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
-from mercer.gp.search import FinalPass, SparseSearch, noting_rows
+from mercer.gp.search import FinalPass, SparseSearch, best_family, noting_rows
 from mercer.gp.task import GPTask
-from mercer.kernels import Kernel, as_kernel
+from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.parts import require
 from mercer.preprocessing.collect import agreed_plan, collect_small_table, exact_sums, fitting_group
 from mercer.preprocessing.duplicates import MERGED_ROWS
@@ -50,9 +51,6 @@ def _is_inducing(value: Any) -> bool:
 ROW_CHOICES = ("random", "k-means++", "variance", *sorted(set(Criterion.choices()) - {"random"}))
 INDUCING = Rule(f"one of {list(ROW_CHOICES)}, a Criterion or an array of finite numbers", _is_inducing)
 SWITCH_OR_AUTO = literal(True, False, "auto")
-#: Rows per inducing input up to which "auto" takes the full model: it has few parameters, so that its search takes
-#: tens of evaluations where one that moves inducing inputs takes hundreds.
-EXACT_RATIO = 3
 
 
 @dataclass(eq=False, repr=False)
@@ -66,8 +64,10 @@ class SparseGP(BaseKernelEstimator):
     approximation : "auto", a name or an Approximation, default "auto"
         "spgp" (α = 1); "variational", Titsias' bound (α = 0, less tr(K − Q)/2σ²; ours, for numbers only); "pp" and
         "sr", projected process and subset of regressors (α = 0), which differ in the variance of new rows; "sd" and
-        "full", the full model on a subset or on all rows. "auto" is "spgp" for classes. For numbers it is "full" where
-        rows are at most three times the inducing inputs, otherwise "variational".
+        "full", the full model on a subset or on all rows; "svgp", a variational posterior of the inducing inputs'
+        function values, by natural gradients on random batches of rows (ours). "auto" is "spgp" for classes. For
+        numbers it is "full" where rows are at most three times the inducing inputs, otherwise "variational", and
+        "svgp" for other losses than the squared one.
     inducing : str, Criterion or array of shape (M, D), default "k-means++"
         Where the inducing inputs start: "k-means++", "variance" (greedily the rows of largest variance given those
         before), "random", a selection criterion ("max-res", "mp", …), or an array of them. For "sd" an array holds the
@@ -86,7 +86,8 @@ class SparseGP(BaseKernelEstimator):
     max_iter : int
         Steps of Adam on random parts of the rows, and the largest number of steps of L-BFGS on all rows after it (a
         quarter of it where inducing inputs move by another evidence than Titsias' bound, which would fit the noise).
-        L-BFGS runs alone where inducing inputs stand still and rows are few.
+        L-BFGS runs alone where inducing inputs stand still and rows are few. "svgp" takes ten times as many steps on
+        batches of 1000 rows or more, or L-BFGS alone where all rows are at most four batches.
     tol : float, default 1e-6
         The relative gain at which the steps of L-BFGS end. Sparse models also end when ten steps gain less than
         0.0005 nats a row.
@@ -151,8 +152,6 @@ class SparseGP(BaseKernelEstimator):
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
-    #: The sparse prior behind ``approximation="auto"``.
-    _automatic: ClassVar[str] = "variational"
 
     @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -166,8 +165,7 @@ class SparseGP(BaseKernelEstimator):
         clock = Clock(self.time_budget, group=group)
         table = read(self, X, self._beside_noise(y), sample_weight, classes=self._classes, group=group)
         given = collect_small_table(table, MERGED_ROWS)
-        if self._fits_exactly(given):
-            approximation = Full()
+        approximation = self._for_rows(given, approximation)
         made = partial(self._fitted, given, approximation, clock)
         self._keep(**fitting_group(given, group).first(made))
         clock.raise_interrupt()
@@ -185,7 +183,7 @@ class SparseGP(BaseKernelEstimator):
 
     def _prior(self) -> Approximation:
         """The approximation, once the other parameters are checked against it."""
-        choice = self._automatic if self._chooses() else self.approximation
+        choice = self._automatic() if self._chooses() else self.approximation
         approximation = Approximation.resolve(choice, "approximation")
         if approximation.short_name == "full":
             named = isinstance(self.inducing, str | Criterion)
@@ -197,11 +195,13 @@ class SparseGP(BaseKernelEstimator):
     def _chooses(self) -> bool:
         return isinstance(self.approximation, str) and self.approximation == "auto"
 
-    def _fits_exactly(self, given: TableData) -> bool:
-        """Whether "auto" takes the full model: for numbers, if rows are few and the inducing inputs are left open."""
-        left_open = isinstance(self.inducing, str | Criterion) and self.optimize_inducing is not True
-        few = not given.shard.divided and len(given.alive) <= EXACT_RATIO * self.n_inducing
-        return self._chooses() and not self._classes and left_open and few
+    @abstractmethod
+    def _automatic(self) -> str:
+        """The sparse prior behind ``approximation="auto"``, by the likelihood."""
+
+    @abstractmethod
+    def _for_rows(self, given: TableData, approximation: Approximation) -> Approximation:
+        """The approximation for this number of rows: "auto" may take another one."""
 
     def _moves(self, approximation: Approximation) -> bool:
         """Whether the inducing inputs move: by default under SPGP and the variational bound."""
@@ -222,6 +222,26 @@ class SparseGP(BaseKernelEstimator):
     def _choosing_kernel(self) -> Kernel:
         """The kernel by which rows are chosen before tuning."""
         return as_kernel("gaussian" if isinstance(self.kernel, str) else self.kernel)
+
+    def _first_kernel(
+        self,
+        task: GPTask,
+        evidence: Callable[[Sample], Evidence],
+        free: set[str],
+        latent: Callable[[Kernel], Kernel] = lambda kernel: kernel,
+    ) -> Kernel:
+        """The kernel at which the search of a latent function starts: plain for a name; "auto" compares families.
+
+        `latent` makes a kernel for standardised targets one for latent functions.
+        """
+        if not (isinstance(self.kernel, str) and self._tunes()):
+            return self._plain_kernel()
+        if self.kernel == "auto":
+            return best_family(task, evidence, latent, self.ard, self.tuning_rows, free, self.length_scale_prior)
+        family = named_family(self.kernel)
+        if family is None:
+            return latent(Scaled(as_kernel(self.kernel)))
+        return latent(plain_start(family, spread_rows(task.data), self.ard))
 
     # Rows and search
 

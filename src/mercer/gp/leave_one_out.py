@@ -21,6 +21,7 @@ from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
 from mercer.evidence.posterior import Posterior
 from mercer.gp.model import FittedGP
+from mercer.gp.svgp import expected_loss
 from mercer.kernels import Kernel
 from mercer.losses import Loss
 from mercer.preprocessing.read import TableData
@@ -89,12 +90,15 @@ def _dense(model: FittedGP, data: Sample) -> tuple[np.ndarray, LeaveOneOut]:
     return index, LeaveOneOut(rows, mean, kept, v / kept)
 
 
-def leave_one_out_latent(model: FittedGP, alpha: float, rows: Sample, loss: Loss) -> tuple[Tensor, Tensor]:
+def leave_one_out_latent(
+    model: FittedGP, alpha: float, rows: Sample, loss: Loss, *, dispersion: float | None = None
+) -> tuple[Tensor, Tensor]:
     r"""Means (n × p) and covariances (n × p × p) of the latent functions of classes without each row.
 
     Laplace's method replaces a row by a Gaussian of curvature W and slope a at the mode. Removing it from the posterior
     N(h, S) of A u leaves the covariance :math:`S(I - DS)^{-1}`, :math:`D = w W (I + \Delta W)^{-1}`, and the mean
-    h less this covariance times wa. Rows of weight zero were not fitted, and stay.
+    h less this covariance times wa. Rows of weight zero were not fitted, and stay. SVGP, which is
+    told by its `dispersion`, averages curvature and slope over the posterior of the row.
     """
     h, total = model.posterior.moments(model.kernel, rows.rows, rows.plan)
     _, S = replace(model.posterior, explained=None).moments(model.kernel, rows.rows, rows.plan)
@@ -102,10 +106,14 @@ def leave_one_out_latent(model: FittedGP, alpha: float, rows: Sample, loss: Loss
     eye = torch.eye(p, dtype=torch.float64, device=h.device)
     delta = alpha * (total - S)[:, :1, :1].clamp(min=0)
     f = h
-    for _ in range(NEWTON_STEPS):  # f = h + Δ a(f), the mode of a row
+    for _ in range(NEWTON_STEPS if dispersion is None else 0):  # f = h + Δ a(f), the mode of a row
         W, a = loss.hessian(y, f), loss.residual(y, f)
         f = f + torch.linalg.solve(eye + delta * W, (h + delta[:, 0] * a - f)[:, :, None])[:, :, 0]
-    W, a = loss.hessian(y, f), loss.residual(y, f)
+    if dispersion is None:
+        W, a = loss.hessian(y, f), loss.residual(y, f)
+    else:
+        site = expected_loss(loss, y, h, total[:, 0])
+        W, a = site.curvature[:, :, None] / dispersion, site.slope / dispersion
     D = weight[:, None, None] * torch.linalg.solve(eye + delta * W, W)
     s, U = torch.linalg.eigh(S.expand(-1, p, p))
     root = U * s.clamp(min=0).sqrt()[:, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import Annotated, Any
@@ -12,13 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass, to_numpy
-from mercer.base.parameters import AUTO, NONE, Rule, literal, number
+from mercer.base.parameters import AUTO, NONE, Rule, literal, number, part_of
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample, generator
-from mercer.evidence.approximations import Approximation, SubsetOfData
-from mercer.evidence.coordinates import LEAST_NOISE, Point
+from mercer.evidence.approximations import Approximation, Full, SubsetOfData
+from mercer.evidence.coordinates import LEAST_NOISE, Evidence, Point
 from mercer.evidence.cuda_graph import RegressionEvidence
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
@@ -34,21 +35,28 @@ from mercer.evidence.starts import (
     plain_start,
     spread_rows,
 )
+from mercer.forward.criteria import Criterion
 from mercer.forward.uncertainty import UncertainRegressor
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import leave_one_out_intervals, predictive_noise
+from mercer.gp.log_link import LogNormalMean, positive_intervals
 from mercer.gp.model import FittedGP, fitted_attributes
 from mercer.gp.search import rows_for_tuning
+from mercer.gp.svgp import Likelihood, StochasticEvidence
 from mercer.gp.task import GPTask
 from mercer.kernels import Gaussian, Kernel, Linear, Scaled, Sum
+from mercer.losses import FAR_MEANS, Loss, Poisson, Squared
 from mercer.parts import require, require_integer
 from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData, read_new
-from mercer.preprocessing.targets import RealTargets
+from mercer.preprocessing.targets import PositiveTargets, RealTargets
 from mercer.preprocessing.validate import host
 from mercer.selection import tune_kernel, tune_noise
 
+#: Rows per inducing input up to which "auto" takes the full model: it has few parameters, so that its search takes
+#: tens of evaluations where one that moves inducing inputs takes hundreds.
+EXACT_RATIO = 3
 #: Prior variance of a slope, for standardised inputs and targets, at which a search starts.
 SLOPE_VARIANCE = 0.1
 #: Rows that decide the family of a kernel; its parameters follow on all rows.
@@ -86,8 +94,13 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
 
     Parameters
     ----------
+    loss : "squared", "poisson" or "gamma", default "squared"
+        Gaussian targets, counts, or positive numbers of constant coefficient of variation. The last two have the mean
+        exp(f), and need ``approximation="svgp"`` ("auto" takes it) and a single output. Counts may be rates, with
+        exposures as `sample_weight`.
     regularization : float or "auto", default "auto"
-        Noise variance σ² of the standardised targets; a number stays as it is.
+        Noise variance σ² of the standardised targets; a number stays as it is. For "gamma" it is the squared
+        coefficient of variation; "poisson" has none.
     alpha : None, float or array of shape (n,), default None
         Known noise variance of each training row, in squared units of the targets, which is added to σ². It is
         scikit-learn's `alpha`. Predictions for new targets add σ² alone.
@@ -101,7 +114,8 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
     approximation_ : str
         The prior used: what "auto" chose.
     noise_ : float
-        Noise variance in squared units of the targets.
+        Noise variance in squared units of the targets; for other losses than "squared" the dispersion φ: targets of
+        mean μ have the variance φμ for "poisson" (φ = 1) and φμ² for "gamma".
     predictive_noise_ : float
         Noise variance that predictions add to the function's variance: `noise_`, but for "variational" the one of
         largest leave-one-out likelihood, since its evidence charges the unexplained variance to the noise.
@@ -112,6 +126,7 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
     (2009), chapter 4.
     E. Snelson and Z. Ghahramani, "Sparse Gaussian processes using pseudo-inputs", NIPS 18 (2006).
     M. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS (2009).
+    J. Hensman, N. Fusi and N. Lawrence, "Gaussian processes for big data", UAI (2013).
 
     Examples
     --------
@@ -126,6 +141,7 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
     """
 
     _: KW_ONLY
+    loss: Annotated[Any, part_of(Loss)] = "squared"
     regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
     alpha: Annotated[Any, NONE | ROW_NOISE] = None
     mean: Annotated[str, literal("constant", "linear")] = "constant"
@@ -136,7 +152,10 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         if self.alpha is not None:
             y, known = given.y[:, :-1], given.y[:, -1:].astype(np.float64)
             given = replace(given, y=y[:, 0] if y.shape[1] == 1 else y)
-        targets = RealTargets.of(given.y, given.weight, given.shard)
+        loss, targets = self._loss(), RealTargets.of(given.y, given.weight, given.shard)
+        if loss.link == "log":
+            require(given.y.ndim == 1, "y", f"one column for loss={loss.short_name!r}", given.y.shape)
+            targets = PositiveTargets.of_power(given.y, given.weight, loss.variance_power(), given.shard)
         unit = float(targets.scale)  # its square may overflow, and the noise is infinite then
         given, both = merged(given, np.column_stack([targets.encode(given.y), known / unit / unit]))
         Y, *noise = np.split(both, [both.shape[1] - known.shape[1]], axis=1)
@@ -145,21 +164,51 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
             Y,
             approximation,
             clock,
-            relative=self._noise_given() is None and self.alpha is None,
+            relative=self._noise_given() is None and self.alpha is None and not isinstance(loss, Poisson),
             noise=None if self.alpha is None else noise[0][:, 0],
         )
-        model = to_numpy(self._dense(task) if approximation.dense else self._sparse(task))
+        if loss.quadratic:
+            model = to_numpy(self._dense(task) if approximation.dense else self._sparse(task))
+            intervals, squared_unit = leave_one_out_intervals(model, approximation, task.data, given), unit * unit
+        else:
+            model = to_numpy(self._latent(task, _likelihood(loss, targets)))
+            intervals = positive_intervals(model, loss, task.data, given)
+            squared_unit = float(np.exp((2 - loss.variance_power()) * targets.mean[0]))
         attributes = fitted_attributes([model], given, inputs, task.data.plan)
-        # the evidence of the unscaled targets: densities have the inverse unit of the targets
-        attributes["log_marginal_likelihood_"] -= task.data.total_weight * Y.shape[1] * float(np.log(unit))
+        attributes["log_marginal_likelihood_"] -= task.data.total_weight * _log_unit(loss, targets)
         return {
             **attributes,
             "targets_": targets,
             "approximation_": approximation.short_name,
-            "noise_": model.noise * unit * unit,
-            "predictive_noise_": model.predictive_noise * unit * unit,
-            "intervals_": leave_one_out_intervals(model, approximation, task.data, given),
+            "noise_": model.noise * squared_unit,
+            "predictive_noise_": model.predictive_noise * squared_unit,
+            "intervals_": intervals,
         }
+
+    def _loss(self) -> Loss:
+        return Loss.resolve(self.loss, "loss")
+
+    def _prior(self) -> Approximation:
+        loss, approximation = self._loss(), super()._prior()
+        require(loss.for_numbers, "loss", "one for regression, such as 'squared' or 'poisson'", self.loss)
+        Likelihood.of(loss)  # refuses losses without one
+        fits = loss.quadratic or approximation.stochastic
+        require(fits, "approximation", f"'svgp' or 'auto' for loss={loss.short_name!r}", self.approximation)
+        plain = self.alpha is None or not approximation.stochastic
+        require(plain, "alpha", "None where approximation is 'svgp'", self.alpha)
+        fixed = isinstance(loss, Poisson) and self._noise_given() is not None
+        require(not fixed, "regularization", "'auto' for loss='poisson', which has no noise", self.regularization)
+        return approximation
+
+    def _automatic(self) -> str:
+        return "variational" if self._loss().quadratic else "svgp"
+
+    def _for_rows(self, given: TableData, approximation: Approximation) -> Approximation:
+        """ "auto" takes the full model if rows are few, the inducing inputs are left open and the loss is squared."""
+        left_open = isinstance(self.inducing, str | Criterion) and self.optimize_inducing is not True
+        few = not given.shard.divided and len(given.alive) <= EXACT_RATIO * self.n_inducing
+        exact = self._chooses() and self._loss().quadratic and left_open and few
+        return Full() if exact else approximation
 
     def _beside_noise(self, y: Any) -> Any:
         if self.alpha is None:
@@ -216,7 +265,8 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         start: much noise would hide what the inducing inputs leave unexplained. With rougher families they leave too
         much for the exact evidence to be near theirs (pol).
         """
-        family, plain_noise = named_family(self.kernel), BOUND_NOISE if task.approximation.bound else PLAIN_NOISE
+        collapsed = task.approximation.bound and not task.approximation.stochastic
+        family, plain_noise = named_family(self.kernel), BOUND_NOISE if collapsed else PLAIN_NOISE
         if family is not None:
             return plain_start(family, spread_rows(task.data), self.ard), plain_noise
         kernel, noise = self._tuned(task, task.data, min(FAMILY_ROWS, self.tuning_rows))
@@ -229,7 +279,9 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
 
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()
-        if self._noise_given() is None and (self._tunes() or self.alpha is not None):
+        if isinstance(self._loss(), Poisson):
+            pass  # counts have no noise
+        elif self._noise_given() is None and (self._tunes() or self.alpha is not None):
             free.add("noise")  # a start includes the known noise of rows
         return free | ({"basis"} if self._moves(approximation) else set())
 
@@ -245,12 +297,23 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
             assert at.basis is not None
             return sparse_posterior(at.kernel, at.noise, at.basis, rows, approximation)
 
-        evidence = RegressionEvidence(approximation, inputs="basis" in free)
+        evidence: Callable[[Sample], Evidence] = RegressionEvidence(approximation, inputs="basis" in free)
+        if approximation.stochastic:  # at the end, the best q gives Titsias' bound and its posterior
+            evidence = StochasticEvidence(Likelihood.of(Squared()), inputs="basis" in free)
         model, rows = self._maximise(task, evidence, posterior, start, free)
         if approximation.bound and "noise" in free:
             noise = predictive_noise(model.posterior, model.kernel, model.noise, rows)
             return replace(model, predictive_noise=noise)
         return model
+
+    def _latent(self, task: GPTask, likelihood: Likelihood) -> FittedGP:
+        """SVGP with a likelihood that is not Gaussian: maximise the bound, then make passes over all rows."""
+        free = self._free(task.approximation)
+        evidence = StochasticEvidence(likelihood, inputs="basis" in free)
+        kernel = self._with_mean(self._first_kernel(task, evidence, free))
+        noise = likelihood.noise if likelihood.noise is not None else self._noise_given() or PLAIN_NOISE
+        start = Point(kernel, noise, groups=task.data.groups)
+        return self._maximise(task, evidence, partial(evidence.posterior, rng=task.rng), start, free)[0]
 
     def _dense(self, task: GPTask) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
@@ -328,10 +391,14 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         data = Sample(rows, Y, torch.ones(len(Y), dtype=torch.float64, device=plan.device), plan)
         if approximation.dense:
             value = log_evidence(kernel, float(noise[0]), rows.take(np.arange(len(Y))).double(), Y)[0]
-        else:
-            basis = torch.as_tensor(model.posterior.basis).to(plan.device, plan.dtype)
+            return value - len(Y) * _log_unit(self._loss(), self.targets_)
+        basis = torch.as_tensor(model.posterior.basis).to(plan.device, plan.dtype)
+        if self._loss().quadratic:
             value = sparse_posterior(kernel, float(noise[0]), basis, data, approximation)[1]
-        return value - Y.numel() * float(np.log(self.targets_.scale))
+        else:
+            evidence = StochasticEvidence(_likelihood(self._loss(), self.targets_))
+            value = evidence.posterior(data, Point(kernel, float(noise[0]), basis), np.random.default_rng(0))[1]
+        return value - len(Y) * _log_unit(self._loss(), self.targets_)
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
@@ -344,6 +411,8 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         check_is_fitted(self)
         require(not (return_std and return_cov), "return_cov", "False where return_std is True", True)
         model: FittedGP = self._models[0]
+        if isinstance(self.targets_, PositiveTargets):
+            return self._predict_positive(X, return_std, return_cov, include_noise)
         [(mean, cov)] = self._moments(X, variances=return_std)
         decoded, noise = self.targets_.decode(mean), model.predictive_noise if include_noise else 0.0
         if return_std:
@@ -354,11 +423,37 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
             return decoded, full.numpy() * self.targets_.scale * self.targets_.scale
         return decoded
 
+    def _log_normal(self, X: Any) -> LogNormalMean:
+        """Means of positive targets at new rows, in units of the mean target."""
+        [(mean, cov)] = self._moments(X)
+        assert isinstance(self.targets_, PositiveTargets)
+        return LogNormalMean(mean, cov[:, 0], self._models[0].noise, self.targets_.power)
+
+    def _predict_positive(
+        self, X: Any, return_std: bool, return_cov: bool, include_noise: bool
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        found, unit = self._log_normal(X), float(np.exp(self.targets_.mean[0]))
+        decoded = self.targets_.decode(found.location)
+        if return_std:
+            return decoded, unit * (found.std if include_noise else found.function_std)[:, 0]
+        if not return_cov:
+            return decoded
+        model: FittedGP = self._models[0]
+        latent = model.posterior.covariance(model.kernel, self._few(X)).numpy()
+        full = np.outer(decoded, decoded) * np.expm1(np.minimum(latent, FAR_MEANS))
+        return decoded, full + np.diag((unit * found.noise_std[:, 0]) ** 2 if include_noise else 0 * decoded)
+
     def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(self.targets_, PositiveTargets):
+            found = self._log_normal(X)
+            return found.location, found.std
         [(mean, cov)] = self._moments(X)
         return mean, np.broadcast_to(np.sqrt(cov[:, 0] + self._models[0].predictive_noise), mean.shape)
 
     def _noise_and_model(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(self.targets_, PositiveTargets):
+            found, unit = self._log_normal(X), np.exp(self.targets_.mean)
+            return unit * found.noise_std, unit * found.function_std
         [(mean, cov)] = self._moments(X)
         noise = np.full_like(mean, np.sqrt(self._models[0].predictive_noise))
         return noise, np.broadcast_to(np.sqrt(cov[:, 0]), mean.shape)
@@ -386,4 +481,18 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         seed = int(generator(random_state).integers(2**31))
         drawn = draw(mean, model.posterior.covariance(model.kernel, X), n_samples, torch.Generator().manual_seed(seed))
         values = drawn.permute(1, 2, 0).numpy() * self.targets_.scale + self.targets_.mean[:, None]
+        if isinstance(self.targets_, PositiveTargets):
+            values = np.exp(np.minimum(values, self.targets_.mean[:, None] + FAR_MEANS))
         return values[:, 0] if self.targets_.flat else values
+
+
+def _likelihood(loss: Loss, targets: RealTargets) -> Likelihood:
+    """The likelihood of coded targets: counts in units of their mean have a dispersion of one over it."""
+    return Likelihood.of(loss, float(np.exp(-targets.mean[0])) if isinstance(loss, Poisson) else None)
+
+
+def _log_unit(loss: Loss, targets: RealTargets) -> float:
+    """The logarithm by which the density of a row of coded targets exceeds that of targets; counts have no unit."""
+    if isinstance(loss, Poisson):
+        return 0.0
+    return float(targets.mean[0]) if loss.link == "log" else len(targets.mean) * float(np.log(targets.scale))

@@ -21,6 +21,7 @@ from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.optimise import explore, optimise
 from mercer.evidence.starts import elsewhere, plain_start, spread_rows
+from mercer.gp.svgp import StochasticEvidence
 from mercer.gp.task import GPTask, choose_rows
 from mercer.kernels import Kernel, as_kernel
 from mercer.selection.tune import FAMILIES
@@ -68,19 +69,24 @@ class SparseSearch:
         """
         index, Z = self.task.start(start.kernel, start.noise, self.task.n_inducing)
         self.task.data.plan.require_square(len(Z) * self.task.data.Y.shape[1])
+        moves: dict[str, Any] = {
+            "rng": self.task.rng,
+            "free": self.free,
+            "tol": self.tol,
+            "length_scale_prior": self.length_scale_prior,
+            "clock": clock,
+            "callback": self.callback,
+        }
+        if isinstance(self.evidence, StochasticEvidence):
+            return index, self.evidence.search(replace(start, basis=Z), self.task.data, max_iter=self.max_iter, **moves)
         ends = "basis" not in self.free or self.task.approximation.bound or self.max_iter == 0
         return index, optimise(
             self.evidence,
             replace(start, basis=Z),
             self.task.data,
-            rng=self.task.rng,
-            free=self.free,
             n_rough=self.max_iter,
             max_iter=self.max_iter if ends else max(self.max_iter // 4, 1),
-            tol=self.tol,
-            length_scale_prior=self.length_scale_prior,
-            clock=clock,
-            callback=self.callback,
+            **moves,
         )
 
 

@@ -13,14 +13,27 @@ from mercer.forward.class_uncertainty import DRAWS, normal_draws
 from mercer.gp.classifier import LEAST_PIVOT, SparseGPClassifier, hermite_rule
 from mercer.gp.model import FittedGP
 from mercer.gp.regressor import SparseGPRegressor
+from mercer.preprocessing.targets import PositiveTargets
 
 
 @add_model.register
 def _(model: SparseGPRegressor, g: Graph, rows: str) -> Outputs:
     process: FittedGP = model._models[0]
     mean, variance = moments(g, process, encode_rows(g, model.inputs_, rows, model.dtype_), model.dtype_)
+    if isinstance(model.targets_, PositiveTargets):
+        return _positive(g, model.targets_, mean, variance, process.noise)
     std = g.affine(g.op("Sqrt", g.affine(variance, shift=process.predictive_noise)), model.targets_.scale)
     return {"prediction": (decode_numbers(g, model.targets_, mean), "float"), "std": (std, "float")}
+
+
+def _positive(g: Graph, targets: PositiveTargets, mean: str, variance: str, noise: float) -> Outputs:
+    """The formulas of `LogNormalMean`: E exp(f), and the root of its variance plus φ E exp(p f)."""
+    prediction = decode_numbers(g, targets, g.op("Add", mean, g.affine(variance, 0.5)))
+    spread = g.affine(g.op("Exp", variance), shift=-1.0)
+    function = g.op("Mul", g.op("Mul", prediction, prediction), spread)
+    exponent = g.op("Add", g.affine(mean, targets.power), g.affine(variance, 0.5 * targets.power**2))
+    around = g.affine(g.op("Exp", exponent), noise * float(np.exp(2 * targets.mean[0])))
+    return {"prediction": (prediction, "float"), "std": (g.op("Sqrt", g.op("Add", function, around)), "float")}
 
 
 @add_model.register
