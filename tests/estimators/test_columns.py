@@ -322,24 +322,6 @@ def test_explanations_give_constant_columns_nothing(numbers_and_constants):
         np.testing.assert_allclose(effect.values[0], effect.values[1], rtol=1e-12)
 
 
-REVIEWS = [f"I liked it {n} times, and a little less each time" for n in range(N)]
-
-
-def test_free_text_is_left_out_with_a_warning_that_says_what_to_do():
-    frame = FRAME.assign(order_id=[f"A{n:04}" for n in range(N)], review=REVIEWS)
-    with pytest.warns(UserWarning, match="column 'review' of X was left out. It is free text.*TfidfVectorizer") as seen:
-        model = boosted().fit(frame, Y)
-    assert [one.filename for one in seen] == [__file__]  # the line that called fit
-    told = {one["name"]: one["map"] for one in model.columns_}
-    assert told["order_id"] == "left out: an identifier: every row has its own value"
-    assert told["review"] == "left out: free text: every row has its own value"
-
-
-def test_a_table_of_free_text_alone_is_refused_with_the_same_reason():
-    with pytest.raises(ValueError, match=r"'review' left out: free text: every row has its own value.*TfidfVectorizer"):
-        boosted().fit(pd.DataFrame({"review": REVIEWS}), Y)
-
-
 BAD = {
     "infinite": ({"x": [1.0, np.inf, None], "c": ["a", "b", "a"]}, "infinity"),
     "nothing but gaps": ({"x": [None, None, None]}, "at least one column to learn from"),

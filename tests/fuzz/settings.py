@@ -39,6 +39,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "covariance_floor": (1e-12, 1e-4, 0.5),
     "cyclic_features": (None,),  # columns by name have tests of their own
     "spherical_features": (None,),
+    "text_features": ("from_values", None),
     "covariance_type": ("spherical", "diagonal", "full", "tied"),
     "criterion": CRITERIA,
     "dtype": ("float32", "float64", "auto"),

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from mercer.base.out_of_fold import N_FOLDS
-from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, CYCLES, PLACES, SECONDS, literal
+from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, CYCLES, PLACES, SECONDS, TEXTS, literal
 from mercer.data.group import ONE_PROCESS, Group
 from mercer.engine.sample import generator
 from mercer.preprocessing.columns import column_table
@@ -142,6 +142,9 @@ class BaseKernelEstimator(SaveMixin, CallbackSupportMixin, BaseEstimator):
     categorical_features : "from_dtype", names, numbers or a mask of columns, or None, default "from_dtype"
         Columns that hold categories: those of a categorical type (text, pandas' and polars' categories, Arrow's
         dictionaries), the named columns beside them, or none. `columns_` describes how each column was encoded.
+    text_features : "from_values", names, numbers or a mask of columns, or None, default "from_values"
+        Columns that hold free text: those of text with fewer than two rows per distinct value and a median of three
+        words or more, the named columns beside them, or none. Their words become coordinates.
     cyclic_features : dict or None, default None
         Periods of columns by name or number, such as ``{"hour": 24}``: their numbers become places on a circle, so that
         23 and 0 are as near as 0 and 1.
@@ -190,6 +193,7 @@ class BaseKernelEstimator(SaveMixin, CallbackSupportMixin, BaseEstimator):
 
     scale_inputs: Annotated[bool | str, BOOL | literal("standard")] = True
     categorical_features: Annotated[Any, CATEGORIES] = "from_dtype"
+    text_features: Annotated[Any, TEXTS] = "from_values"
     cyclic_features: Annotated[Any, CYCLES] = None
     spherical_features: Annotated[Any, PLACES] = None
     time_budget: Annotated[float | None, SECONDS] = None

@@ -135,18 +135,15 @@ CALLBACKS = NONE | Rule(
     lambda value: callable(value) or (isinstance(value, Iterable) and all(callable(item) for item in value)),
 )
 FOLDER = Rule("the path of a folder", lambda value: isinstance(value, str | PathLike) and bool(str(value)))
-CATEGORIES = (
-    NONE
-    | literal("from_dtype")
-    | Rule(
-        "several names or numbers of columns, or a mask",
-        lambda value: (
-            isinstance(value, list | tuple | np.ndarray)
-            and np.ndim(value) <= 1
-            and all(isinstance(item, str | Integral | np.bool_) for item in value)
-        ),
-    )
+COLUMNS = NONE | Rule(
+    "several names or numbers of columns, or a mask",
+    lambda value: (
+        isinstance(value, list | tuple | np.ndarray)
+        and np.ndim(value) <= 1
+        and all(isinstance(item, str | Integral | np.bool_) for item in value)
+    ),
 )
+CATEGORIES, TEXTS = literal("from_dtype") | COLUMNS, literal("from_values") | COLUMNS
 CYCLES = NONE | Rule(
     "a dictionary of positive periods by the names or numbers of columns, such as {'hour': 24}",
     lambda value: (

@@ -41,6 +41,11 @@ class Code(ABC):
         """The columns that `encode` takes."""
         return (self.column,)
 
+    @property
+    def parts(self) -> tuple[tuple[int, bool], ...]:
+        """Numbers of coordinates that share a length-scale, and whether these keep their unit."""
+        return ((self.width, self.keeps_unit),)
+
     @abstractmethod
     def encode(self, *columns: RawColumn) -> np.ndarray:
         """The coordinates of each row, n × width."""
@@ -369,10 +374,12 @@ class TableMap:
     def layout(self) -> Layout:
         """Which coordinate belongs to which column."""
         widths = [code.width for code in self.codes]
+        parts = [part for code in self.codes for part in code.parts]
+        sizes = [size for size, _ in parts]
         return Layout(
             np.repeat([code.column for code in self.codes], widths).astype(int),
-            np.repeat(np.arange(len(widths)), widths),
-            np.repeat([code.keeps_unit for code in self.codes], widths).astype(bool),
+            np.repeat(np.arange(len(sizes)), sizes),
+            np.repeat([keeps_unit for _, keeps_unit in parts], sizes).astype(bool),
             self.n_columns,
             tuple(np.repeat(view, widths) for view in self._views()),
         )

@@ -1,7 +1,7 @@
 """Choose the codes of a table's columns by their kinds, levels, missing values and dates, once, in `fit`.
 
 A column that tells rows nothing (constant, a copy of another column, an identifier) is left out, and its description
-says why. Free text is left out with a warning, since it holds information that levels do not carry.
+says why.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from mercer.data.raw import CATEGORICAL, FEW_ROWS, RawColumn, as_levels, is_identifier
 from mercer.data.row_groups import RowGroups
-from mercer.parts import require, warn
+from mercer.parts import require
 from mercer.preprocessing.columns import (
     BooleanCode,
     Code,
@@ -35,17 +35,15 @@ from mercer.preprocessing.columns import (
     level_indices,
     period_start,
 )
-from mercer.preprocessing.columns_read import column_index
+from mercer.preprocessing.columns_read import column_index, column_indices, names_some
 from mercer.preprocessing.columns_targets import CrossFit
+from mercer.preprocessing.text import Text, is_free_text
 
 #: A column of at most this many levels is one-hot encoded; one of more levels gets target means and frequencies.
 #: Target means beside one-hot codes gain nothing from 9 levels on: adult (3000 rows) 1 − AUC 0.096 instead of 0.092,
 #: hotel_rates (2500 rows) the same error. With a limit of 30, churn (51 states) has 5 % more 1 − AUC, hotel_rates 1.3 %
 #: more error, adult (41 countries) 0.4 % less (2000 rows, four splits).
 MOST_LEVELS = 60
-#: Levels that nearly identify the rows are free text if their median has this many words; number of levels examined.
-FREE_TEXT, WORDS_OF_TEXT, TEXT_LEVELS = "free text", 3, 1000
-ENCODE = "Encode it first, for example by scikit-learn's TfidfVectorizer in a pipeline, or drop it"
 #: Periods of dates in days, and how many periods the rows must span.
 CYCLES, SPANNED = (1.0, 7.0, 365.2425), 1.5
 #: Periods in days whose mean targets are coordinates where `single_values_matter`: an event of one afternoon is neither
@@ -105,13 +103,9 @@ def encode_table(
 
 
 def _require_some_code(table: TableMap) -> None:
-    """Refuse a table of which no column is left, and warn of free text."""
-    texts = [column.name for column in table.described if FREE_TEXT in column.map]
+    """Refuse a table of which no column is left."""
     reasons = "; ".join(f"{column.name!r} {column.map}" for column in table.described)
-    advice = f". {ENCODE}" if texts else ""
-    require(bool(table.codes), "X", "a table with at least one column to learn from", reasons[:500] + advice)
-    for name in texts:
-        warn(f"column {name!r} of X was left out. It is {FREE_TEXT}: every row has its own value. {ENCODE}")
+    require(bool(table.codes), "X", "a table with at least one column to learn from", reasons[:500])
 
 
 class _CodeChooser:
@@ -133,8 +127,10 @@ class _CodeChooser:
     def choose(self, index: int, column: RawColumn) -> tuple[list[Code], ColumnDescription]:
         """The codes of a column, none where it is left out, and its description."""
         paired = index in self.declared.places or index in self.declared.places.values()
-        reason = "" if paired else self._reason_to_drop(column)
-        codes = [] if reason else [code for code in self._codes(index, column) if not self._repeats(code, column)]
+        text = index in self.declared.texts or (index in self.declared.maybe_texts and is_free_text(column))
+        reason = "" if paired else self._reason_to_drop(column, text)
+        chosen = () if reason else self._text(index, column) if text else self._codes(index, column)
+        codes = [code for code in chosen if not self._repeats(code, column)]
         reason = reason or ("" if codes else "missing in the same rows as another column")
         words = f"left out: {reason}" if reason else " + ".join(code.description for code in codes)
         if paired:
@@ -143,8 +139,11 @@ class _CodeChooser:
                 [f"{what} of a place on the sphere", *(code.description for code in codes if code.label)]
             )
         n_levels = len(np.unique(column.values[~column.missing])) if column.kind in CATEGORICAL else 0
-        missing = float(column.missing.mean())
-        return codes, ColumnDescription(column.name, column.kind, n_levels, missing, words, column.zone)
+        missing, kind = float(column.missing.mean()), "text" if text else column.kind
+        return codes, ColumnDescription(column.name, kind, n_levels, missing, words, column.zone)
+
+    def _text(self, index: int, column: RawColumn) -> Iterator[Code]:
+        yield Text.of(index, column, self.weight, 0 if self.targets is None else self.targets.shape[1])
 
     def _codes(self, index: int, column: RawColumn) -> Iterator[Code]:
         """The codes of a column that is not left out."""
@@ -230,7 +229,7 @@ class _CodeChooser:
         key = b"missing" + blake2b(code.encode(column).tobytes()).digest()
         return self._names.setdefault(key, column.name) != column.name
 
-    def _reason_to_drop(self, column: RawColumn) -> str:
+    def _reason_to_drop(self, column: RawColumn, text: bool) -> str:
         """Why a column holds no information, or none that is new; empty where it does."""
         missing, values = column.missing, column.values
         if bool(missing.all()):
@@ -238,8 +237,10 @@ class _CodeChooser:
         distinct = np.unique(values[~missing])
         if len(distinct) == 1 and not missing.any():
             return "constant"
-        if column.kind == "category" and is_identifier(len(distinct), column):  # before it is taken for a copy
-            return f"{FREE_TEXT if _is_free_text(column) else 'an identifier'}: {_own_values(column, distinct)}"
+        if text and not any(column.levels[code].strip() for code in distinct):
+            return "no words"
+        if column.kind == "category" and not text and is_identifier(len(distinct), column):  # before it is a copy
+            return f"an identifier: {_own_values(column, distinct)}"
         key = _column_hash(column)
         if key in self._names:
             return f"the same as {self._names[key]!r}"
@@ -278,11 +279,6 @@ def _own_values(column: RawColumn, distinct: np.ndarray) -> str:
     """How many values are different, in words."""
     all_differ = len(distinct) == int((~column.missing).sum())
     return "every row has its own value" if all_differ else "nearly every row has its own value"
-
-
-def _is_free_text(column: RawColumn) -> bool:
-    """Whether most values are several words, by the first `TEXT_LEVELS` levels."""
-    return float(np.median([len(level.split()) for level in column.levels[:TEXT_LEVELS]])) >= WORDS_OF_TEXT
 
 
 def _median(values: np.ndarray, weight: np.ndarray) -> float:
@@ -334,10 +330,12 @@ def _neighbour_sums(sums: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DeclaredCodes:
-    """The period of each cyclic column, and the longitude of each latitude, by the numbers of columns."""
+    """The period of each cyclic column, the longitude of each latitude, and text, by the numbers of columns."""
 
     periods: dict[int, float] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
+    texts: frozenset[int] = frozenset()
+    maybe_texts: frozenset[int] = frozenset()  # columns of levels that are examined
 
     @classmethod
     def of(cls, estimator: Any, columns: Sequence[RawColumn]) -> DeclaredCodes:
@@ -357,12 +355,20 @@ class DeclaredCodes:
             require(numeric, f"column {name!r} of X", "of numbers where it is a cycle or a place", f"of kind {kind!r}")
             once = used.count(index) == 1
             require(once, f"column {name!r} of X", "named once in cyclic_features and spherical_features", "twice")
-        return cls(periods, places)
+        texts, levels = (column_indices(estimator, kind, names) for kind in ("text_features", "categorical_features"))
+        for index in texts:
+            name, kind = columns[index].name, columns[index].kind
+            wanted = "of text, and no category, where text_features names it"
+            text = kind in CATEGORICAL and index not in levels
+            require(text, f"column {name!r} of X", wanted, f"of kind {kind!r}")
+        maybe = set() if getattr(estimator, "text_features", None) is None else set(range(len(columns))) - levels
+        return cls(periods, places, frozenset(texts), frozenset(k for k in maybe if columns[k].kind == "category"))
 
 
 def names_codes(estimator: Any) -> bool:
     """Whether an estimator names the codes of any column."""
-    return bool(getattr(estimator, "cyclic_features", None)) or bool(getattr(estimator, "spherical_features", None))
+    pairs = getattr(estimator, "cyclic_features", None), getattr(estimator, "spherical_features", None)
+    return any(map(bool, pairs)) or names_some(getattr(estimator, "text_features", None))
 
 
 def _named_pairs(names: Sequence[str]) -> list[tuple[str, str]]:

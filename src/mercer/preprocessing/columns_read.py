@@ -51,7 +51,7 @@ def numbers_or_columns(X: Any, estimator: Any) -> Table:
     if getattr(estimator, "_pairwise", False):
         return check_array(X, dtype=[np.float64, np.float32], estimator=estimator, input_name="X")
     choice = getattr(estimator, "categorical_features", "from_dtype")
-    return _finite(_simplest(_read(X, estimator, choice), choice), column_names(X))
+    return _finite(_simplest(_read(X, estimator, choice), estimator), column_names(X))
 
 
 def as_columns(table: Table, names: np.ndarray | None) -> list[RawColumn]:
@@ -80,7 +80,7 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     levels = {code.column: code.levels for code in table.codes if isinstance(code, ByLevel | Rank)}
     pairs = enumerate(zip(columns, table.described, strict=True))
     new = [_as_in_fit(column, seen, levels.get(index, ())) for index, (column, seen) in pairs]
-    return _finite(_declared(new, choice))
+    return _finite(_declared(new, estimator))
 
 
 def _as_in_fit(column: RawColumn, seen: ColumnDescription, levels: Sequence[str]) -> RawColumn:
@@ -124,51 +124,54 @@ def _read(X: Any, estimator: Any, choice: Any) -> Table:
         if objects is None:
             raise
         return raw_columns(check_array(objects, dtype=None, ensure_all_finite=False, **options))
-    if not _names_some(choice) and not _has_missing(array):
+    if not names_some(choice) and not _has_missing(array):
         return array
     return raw_columns(X if is_frame(X) else array)
 
 
-def _simplest(table: Table, choice: Any) -> Table:
+def _simplest(table: Table, estimator: Any) -> Table:
     """An array where all columns are complete numbers."""
     if isinstance(table, np.ndarray):
         return table
-    columns = _declared(table, choice, parse_text)
+    columns = _declared(table, estimator, parse_text)
     if all(column.kind in ("number", "bool") and bool(np.isfinite(column.values).all()) for column in columns):
         return np.column_stack([column.values for column in columns])
     return columns
 
 
 def _declared(
-    columns: Sequence[RawColumn], choice: Any, others: Callable[[RawColumn], RawColumn] = lambda column: column
+    columns: Sequence[RawColumn], estimator: Any, others: Callable[[RawColumn], RawColumn] = lambda column: column
 ) -> list[RawColumn]:
-    """Columns as `categorical_features` asks: named ones as levels, all as numbers where it is None.
+    """Columns as `categorical_features` asks: named ones as levels, all but named text as numbers where it is None.
 
     `others` converts the columns that it does not name. In `predict` they stay as they are, since their codes convert
     them.
     """
-    if choice is None:
-        return [as_numbers(parse_dates(column)) for column in columns]
-    named = _column_indices(choice, [column.name for column in columns])
+    names = [column.name for column in columns]
+    if getattr(estimator, "categorical_features", "from_dtype") is None:
+        texts = column_indices(estimator, "text_features", names)
+        return [column if k in texts else as_numbers(parse_dates(column)) for k, column in enumerate(columns)]
+    named = column_indices(estimator, "categorical_features", names)
     return [as_levels(column) if index in named else others(column) for index, column in enumerate(columns)]
 
 
-def _names_some(choice: Any) -> bool:
-    """Whether `categorical_features` names any column."""
-    if choice is None or (isinstance(choice, str) and choice == "from_dtype"):
+def names_some(choice: Any) -> bool:
+    """Whether `categorical_features` or `text_features` names any column."""
+    if choice is None or isinstance(choice, str):
         return False
     return len(choice) > 0 and (np.asarray(choice).dtype != bool or bool(np.any(choice)))
 
 
-def _column_indices(choice: Any, names: Sequence[str]) -> set[int]:
-    """The indices of the columns that `categorical_features` names, by name, index or mask."""
-    if isinstance(choice, str):
+def column_indices(estimator: Any, parameter: str, names: Sequence[str]) -> set[int]:
+    """The indices of the columns that a parameter names, by name, index or mask."""
+    choice = getattr(estimator, parameter, None)
+    if choice is None or isinstance(choice, str):
         return set()
     n, entries = len(names), np.asarray(choice).tolist()
     if entries and all(isinstance(entry, bool) for entry in entries):
-        require(len(entries) == n, "categorical_features", f"a mask of {n} columns", f"one of {len(entries)}")
+        require(len(entries) == n, parameter, f"a mask of {n} columns", f"one of {len(entries)}")
         return {index for index, chosen in enumerate(entries) if chosen}
-    return {column_index(entry, names, "categorical_features") for entry in entries}
+    return {column_index(entry, names, parameter) for entry in entries}
 
 
 def column_index(entry: Any, names: Sequence[str], parameter: str) -> int:

@@ -8,7 +8,8 @@ the order of their targets. So the order of rows changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from mercer.data.hashes import START, hash_text, mix_hash
 from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.data.row_groups import RowGroups
 from mercer.preprocessing.columns import TableMap, TargetMean
+from mercer.preprocessing.text import Text, TextRegression
 
 FOLDS = 5
 #: Fewest and most prior rows, by whose weight the mean of a level is shrunk.
@@ -29,12 +31,14 @@ class CrossFit:
     """Levels, targets and folds of the rows of `fit`, from which target means follow for any weights or fewer rows.
 
     `levels` has the integer code of each row's level (n × number of codes), `at` the index of each code in the table.
+    `texts` has the vectors of texts (n × terms) by the index of their code: their regressions are cross-fitted too.
     """
 
     at: tuple[int, ...]
     levels: np.ndarray
     targets: np.ndarray
     folds: np.ndarray
+    texts: dict[int, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -46,15 +50,18 @@ class CrossFit:
     ) -> CrossFit | None:
         """The target means of a table; None where it has none."""
         codes = {index: code for index, code in enumerate(table.codes) if isinstance(code, TargetMean)}
-        if not codes or targets is None:
+        texts = {k: code.rows(columns[code.column]) for k, code in enumerate(table.codes) if isinstance(code, Text)}
+        if targets is None or not (codes or texts):
             return None
-        levels = np.column_stack([code.level_index(columns[code.column]) for code in codes.values()])
+        each = [code.level_index(columns[code.column]) for code in codes.values()]
+        levels = np.column_stack(each) if each else np.empty((len(targets), 0), dtype=np.int64)
         folds = row_folds(columns, targets) if row_groups is None else row_groups.folds(FOLDS)
-        return cls(tuple(codes), levels, targets, folds)
+        return cls(tuple(codes), levels, targets, folds, texts)
 
     def take(self, index: np.ndarray) -> CrossFit:
         """The rows of these indices alone."""
-        return replace(self, levels=self.levels[index], targets=self.targets[index], folds=self.folds[index])
+        texts = {k: rows[index] for k, rows in self.texts.items()}
+        return CrossFit(self.at, self.levels[index], self.targets[index], self.folds[index], texts)
 
     def fitted(self, table: TableMap, weight: np.ndarray) -> TableMap:
         """The table with target means of all rows of positive weight."""
@@ -65,6 +72,12 @@ class CrossFit:
             total = self._sums(k, len(code.means), weight).sum(0)
             prior = self._prior(weight)[-1]
             codes[index] = replace(code, means=_shrunk(total, prior, self._prior_rows(k, total, weight)), prior=prior)
+        for index, rows in self.texts.items():
+            code, regression = codes[index], TextRegression(rows, self.targets, self.folds)
+            assert isinstance(code, Text)
+            penalty = regression.best_penalty(weight)
+            slopes, intercept = regression.fit(weight, penalty)
+            codes[index] = replace(code, slopes=slopes, intercept=intercept, penalty=penalty)
         return replace(table, codes=tuple(codes))
 
     def patched(self, table: TableMap, X: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -84,6 +97,10 @@ class CrossFit:
             known = np.stack([np.vstack(pair) for pair in zip([*others, code.means], priors, strict=True)])
             level = np.where(self.levels[:, k] < 0, n, self.levels[:, k])
             X[:, ends[index] - code.width : ends[index]] = known[row_fold, level]
+        for index, rows in self.texts.items():
+            code, regression = table.codes[index], TextRegression(rows, self.targets, self.folds)
+            assert isinstance(code, Text)
+            X[:, ends[index] - self.targets.shape[1] : ends[index]] = regression.out_of_fold(weight, code.penalty)
         return X
 
     def _sums(self, k: int, n: int, weight: np.ndarray) -> np.ndarray:

@@ -244,7 +244,8 @@ class TableReader:
         if source.mixed:
             return self._read_mixed(source, y, sample_weight)
         wanted = "None where X is sparse, or a file or source of numbers"
-        require(not names_codes(self.estimator), "cyclic_features and spherical_features", wanted, type(source))
+        named = "cyclic_features, spherical_features and text_features"
+        require(not names_codes(self.estimator), named, wanted, type(source))
         if source.shard.divided or self.group is ONE_PROCESS:
             return self._read_own_rows(source, y, sample_weight)
         return self._read_shared(source, y, sample_weight)

@@ -61,8 +61,9 @@ def _columns(g: Graph, model: Any, table: Any) -> tuple[list[Any], str]:
         given.append(Column(g, name, text))
     parts = []
     for code in table.codes:
-        known = type(code).__name__ in CODES
-        require(known, "the code of a column", f"one of {sorted(CODES)} in an ONNX graph", type(code).__name__)
+        known, seen = type(code).__name__ in CODES, table.described[code.column]
+        wanted = "of numbers, dates or levels where a model becomes an ONNX graph"
+        require(known, f"column {seen.name!r}", wanted, f"free {seen.kind}" if seen.kind == "text" else type(code))
         parts.append(CODES[type(code).__name__](*(given[k] for k in code.sources), code))
     return entries, g.op("Concat", *parts, axis=1)
 

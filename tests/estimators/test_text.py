@@ -1,0 +1,212 @@
+"""Free text: found, encoded by its words, cross-fitted, kept in files, explained and reported."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+import mercer
+from mercer import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoostingRegressor, SparseGPRegressor, load
+from mercer.data.raw import RawColumn
+from mercer.preprocessing.columns_targets import CrossFit
+from mercer.preprocessing.text import Text, TextRegression, is_free_text
+
+GOOD, BAD = ("lovely", "fresh", "tasty"), ("stale", "bitter", "dry")
+FILLERS = ("tea", "bread", "from", "the", "shop", "again", "box", "we", "had", "this", "morning", "and")
+
+
+def reviews(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Sentences of fillers and words of praise or blame, which count for and against a score."""
+    rng = np.random.default_rng(seed)
+    score, texts = rng.normal(size=n), []
+    for row in range(n):
+        found = rng.choice(GOOD + BAD, rng.integers(1, 4))
+        score[row] = 0.1 * score[row] + np.isin(found, GOOD).sum() - np.isin(found, BAD).sum()
+        texts.append(" ".join(rng.permutation([*found, *rng.choice(FILLERS, 5)])))
+    return pd.DataFrame({"price": rng.normal(size=n), "review": texts}), score
+
+
+FRAME, SCORE = reviews(300, 0)
+QUICK = {"kernel": mercer.kernels.Gaussian(3.0), "regularization": 0.1, "random_state": 0}
+
+
+def column(texts: list[str | None]) -> RawColumn:
+    known = sorted({text for text in texts if text is not None})
+    return RawColumn("t", "category", np.array([-1 if t is None else known.index(t) for t in texts]), tuple(known))
+
+
+@pytest.fixture(scope="module")
+def model() -> KernelBoostingRegressor:
+    return KernelBoostingRegressor(random_state=0).fit(FRAME, SCORE)
+
+
+def test_text_is_found_and_predicts(model) -> None:
+    new, truth = reviews(200, 1)
+    assert [found["kind"] for found in model.columns_] == ["number", "text"]
+    assert model.columns_[1]["map"].startswith("text: 30 directions and a linear trend of ")
+    assert model.relevance_[1] > 0.9
+    error, constant = np.mean((model.predict(new) - truth) ** 2), np.var(truth)
+    assert error < 0.15 * constant
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ([f"order {k} of tea and bread" for k in range(100)], True),
+        ([f"order {k % 51} of tea and bread" for k in range(100)], True),
+        ([f"order {k % 50} of tea and bread" for k in range(100)], False),  # two rows for each value: categories
+        ([f"order {k} of tea" for k in range(30)], False),  # few
+        ([f"order {k}" for k in range(100)], False),  # identifiers
+        ([None if k % 2 else f"order {k} of tea and bread" for k in range(100)], True),
+    ],
+)
+def test_the_rule_counts_distinct_values_and_words(texts: list, found: bool) -> None:
+    assert is_free_text(column(texts)) is found
+
+
+def test_none_leaves_text_out_and_names_add_to_what_is_found() -> None:
+    frame = FRAME.assign(name=[f"N{k}" for k in range(300)])
+    without = KernelBoostingRegressor(text_features=None, **QUICK).fit(frame, SCORE)
+    assert [found["map"][:24] for found in without.columns_[1:]] == ["left out: an identifier:"] * 2
+    for names in (["name"], [2], [False, False, True]):
+        named = KernelBoostingRegressor(text_features=names, **QUICK).fit(frame, SCORE)
+        assert [found["kind"] for found in named.columns_] == ["number", "text", "text"]
+    declared = KernelBoostingRegressor(categorical_features=["review"], **QUICK)
+    assert declared.fit(frame, SCORE).columns_[1]["kind"] == "category"
+    numbers = KernelBoostingRegressor(categorical_features=None, text_features=["review"], **QUICK)
+    assert np.isfinite(numbers.fit(FRAME, SCORE).predict(FRAME)).all()
+
+
+def test_missing_text_is_empty_text_and_unseen_words_count_for_nothing(model) -> None:
+    nothing = column([None, "", "   ", "zzz qqq"])
+    coordinates = model.table_.encode([RawColumn("price", "number", np.zeros(4)), nothing])
+    assert not np.ptp(coordinates, axis=0).any()
+    known, unknown = (model.predict(FRAME[:1].assign(review=text))[0] for text in ("fresh tea", "fresh tea zzz"))
+    assert known == pytest.approx(unknown)
+    assert np.isfinite(model.predict(FRAME.assign(review=np.nan))).all()
+    assert np.isfinite(model.predict(FRAME.assign(review=3.5))).all()
+    gaps = FRAME.assign(review=FRAME["review"].where(FRAME.index % 3 > 0))
+    fitted = KernelBoostingRegressor(**QUICK).fit(gaps, SCORE)
+    assert fitted.columns_[1]["missing"] == pytest.approx(1 / 3)
+
+
+def test_the_directions_have_a_mean_squared_distance_of_one() -> None:
+    code = Text.of(0, column([*FRAME["review"]]), np.ones(300), n_outputs=0)
+    Z = code.encode(column([*FRAME["review"]]))
+    assert ((Z[:, None] - Z) ** 2).sum(2).mean() == pytest.approx(1.0)
+
+
+def test_a_weight_of_two_is_the_text_twice() -> None:
+    texts = [*FRAME["review"][:60]]
+    weight = np.where(np.arange(60) < 20, 2.0, 1.0)
+    twice = texts + texts[:20]
+    first = Text.of(0, column(texts), weight, 1)
+    second = Text.of(0, column(twice), np.ones(80), 1)
+    np.testing.assert_allclose(first.rarity, second.rarity)
+    np.testing.assert_allclose(first.encode(column(texts)), second.encode(column(texts)), atol=1e-9)
+
+
+def test_no_row_sees_its_own_target() -> None:
+    """Targets without relation to texts are predicted out of fold no better than by their mean."""
+    rng = np.random.default_rng(0)
+    raw = column([*FRAME["review"]])
+    code = Text.of(0, raw, np.ones(300), 1)
+    noise, folds = rng.normal(size=(300, 1)), np.arange(300) % 5
+    regression = TextRegression(code.rows(raw), noise, folds)
+    for penalty in (0.1, 10.0):
+        slopes, intercept = regression.fit(np.ones(300), penalty)
+        seen = ((regression.rows @ slopes + intercept - noise) ** 2).mean()
+        unseen = ((regression.out_of_fold(np.ones(300), penalty) - noise) ** 2).mean()
+        assert seen < noise.var() < unseen
+    assert regression.best_penalty(np.ones(300)) == 10.0
+    changed = noise.copy()
+    changed[7] += 100.0
+    pair = (TextRegression(regression.rows, y, folds).out_of_fold(np.ones(300), 1.0) for y in (noise, changed))
+    same = np.isclose(*pair).ravel()
+    assert same[folds == folds[7]].all()
+    assert not same[folds != folds[7]].all()
+
+
+def test_held_out_rows_have_no_part_in_the_regression() -> None:
+    raw = [column([*FRAME["review"]])]
+    weight = np.where(np.arange(300) < 200, 1.0, 0.0)
+    table = mercer.preprocessing.columns.TableMap((Text.of(0, raw[0], np.ones(300), 1),), ())
+    tables = []
+    for held_out in (0.0, 50.0):
+        targets = np.where(weight > 0, SCORE, held_out)[:, None]
+        tables.append(CrossFit(CrossFit.of(table, raw, targets).at, np.empty((300, 0), int), targets,
+                               np.arange(300) % 5, {0: table.codes[0].rows(raw[0])}).fitted(table, weight))  # fmt: skip
+    np.testing.assert_allclose(tables[0].codes[0].slopes, tables[1].codes[0].slopes)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        KernelBoostingRegressor(**QUICK),
+        GreedyKernelRegressor(10, **QUICK),
+        SparseGPRegressor(10, max_iter=3, random_state=0),
+        KernelBoostingClassifier(**QUICK),
+        mercer.NRBFRegressor(2, random_state=0),
+    ],
+)
+def test_every_family_takes_text_from_any_frame_and_keeps_it_in_files(estimator, tmp_path) -> None:
+    frame = FRAME[:120]
+    y = SCORE[:120] > 0 if isinstance(estimator, KernelBoostingClassifier) else SCORE[:120]
+    weight = np.linspace(0.5, 2.0, 120)
+    fitted = clone(estimator).fit(frame, y, sample_weight=weight)
+    fitted.save(tmp_path / "model.mercer")
+    np.testing.assert_array_equal(load(tmp_path / "model.mercer").predict(FRAME), fitted.predict(FRAME))
+    assert load(tmp_path / "model.mercer").get_params()["text_features"] == "from_values"
+    for other in (frame.assign(review=frame["review"].astype("string")), frame.to_numpy(dtype=object)):
+        again = clone(estimator).fit(other, y, sample_weight=weight)
+        np.testing.assert_allclose(again.predict(other), fitted.predict(frame), rtol=1e-6)
+
+
+def test_polars_and_csv_files_hold_text(model, tmp_path) -> None:
+    polars = pytest.importorskip("polars")
+    np.testing.assert_allclose(model.predict(polars.from_pandas(FRAME)), model.predict(FRAME))
+    FRAME.assign(score=SCORE).to_csv(tmp_path / "train.csv", index=False)
+    fitted = KernelBoostingRegressor(random_state=0).fit(mercer.data.CsvRows(tmp_path / "train.csv", target="score"))
+    np.testing.assert_allclose(fitted.predict(FRAME), model.predict(FRAME), rtol=1e-6)
+
+
+def test_a_text_is_one_input_of_explanations(model) -> None:
+    gaussian = KernelBoostingRegressor(**QUICK).fit(FRAME, SCORE)
+    found = mercer.shapley_values(gaussian, FRAME[:5])
+    assert found.values.shape[:2] == (5, 2)
+    np.testing.assert_allclose(found.predictions().ravel(), gaussian.predict(FRAME[:5]), rtol=1e-6)
+    assert found.data[0, 1] == FRAME["review"][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"text_features": "review"}, "text_features must be 'from_values' or None or several names"),
+        ({"text_features": ["title"]}, "text_features must be of the columns"),
+        ({"text_features": [7]}, "text_features must be names or numbers of 2 columns, got 7"),
+        ({"text_features": [True]}, "text_features must be a mask of 2 columns"),
+        ({"text_features": ["price"]}, "column 'price' of X must be of text, and no category"),
+        ({"text_features": [1], "categorical_features": [1]}, "column 'review' of X must be of text, and no category"),
+    ],
+)
+def test_bad_names_get_a_sentence(options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        KernelBoostingRegressor(**options).fit(FRAME[:60], SCORE[:60])
+
+
+def test_columns_without_words_are_left_out() -> None:
+    frame = FRAME[:60].assign(review=[" " * (k % 40) for k in range(60)])
+    fitted = KernelBoostingRegressor(text_features=["review"], **QUICK).fit(frame, SCORE[:60])
+    assert fitted.columns_[1]["map"] == "left out: no words"
+
+
+def test_a_numeric_file_has_no_text(tmp_path) -> None:
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(60, 2)))
+    with pytest.raises(ValueError, match="text_features must be None where X is sparse, or a file"):
+        KernelBoostingRegressor(text_features=[0]).fit(str(tmp_path / "X.npy"), SCORE[:60])
+
+
+def test_an_onnx_graph_refuses_text(model) -> None:
+    pytest.importorskip("onnx")
+    with pytest.raises(ValueError, match=r"column 'review' must be of numbers, dates or levels .* got 'free text'"):
+        mercer.to_onnx(model)
