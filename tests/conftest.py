@@ -35,5 +35,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 @pytest.fixture
 def two_folds(monkeypatch):
-    """Calibrate by refits in two folds instead of five, which take most of a small fit: for tests of something else."""
-    monkeypatch.setattr("mercer.base.estimator.BaseKernelEstimator._calibration_folds", 2)
+    """Calibrate on one of two folds: refits in five take most of a small fit. For tests of something else."""
+    from mercer.base import out_of_fold
+
+    folds = out_of_fold.calibration_folds
+    monkeypatch.setattr(out_of_fold, "calibration_folds", lambda labels, _: folds(labels, 2)[:1])

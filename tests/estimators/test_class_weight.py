@@ -85,14 +85,6 @@ def test_calibration_error_is_zero_for_true_probabilities_and_the_gap_for_false_
     assert calibration_error(shy, truth, np.ones(len(q))) == pytest.approx((q - 0.5).mean() / 2, abs=0.02)
 
 
-def test_the_report_of_a_classifier_ends_with_how_far_its_probabilities_are_off():
-    X, y = make_ripley(300, random_state=0)
-    last = mercer.KernelBoostingClassifier(kernel="gaussian", random_state=0).fit(X, y).tuning_report_[-1]
-    assert last["rows"] == 300
-    assert 0 <= last["calibration_error"] < 0.15
-    assert last["loss"] < np.log(2)
-
-
 def test_a_kernel_is_tuned_for_classes_that_count_the_same():
     """Weights of classes are no precision of codes: taken for that, rows explained themselves, and a constant was left.
 

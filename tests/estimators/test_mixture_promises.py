@@ -151,10 +151,13 @@ def plainly_fitted(model: Any, scaled: bool) -> Any:
 UNITS = [(2.0**-530, 1.0), (2.0**512, 1.0), (1.0, 2.0**512), (1.0, 2.0**-660)]
 
 
-@pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize(
-    ("model", "unit_x", "unit_y"),
-    [*((m, *units) for m in REGRESSORS for units in UNITS), *((m, *units) for m in CLASSIFIERS for units in UNITS[:2])],
+    ("model", "unit_x", "unit_y", "scaled"),
+    [
+        *((m, *units, True) for m in REGRESSORS for units in UNITS),
+        *((m, *units, True) for m in CLASSIFIERS for units in UNITS[:2]),
+        *((m, *units, False) for m in (REGRESSORS[1], REGRESSORS[2], CLASSIFIERS[0]) for units in UNITS[:2]),
+    ],
     ids=lambda v: type(v).__name__ if hasattr(v, "fit") else None,
 )
 def test_units_of_any_size_give_the_same_model(model, unit_x, unit_y, scaled):

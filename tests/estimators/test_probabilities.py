@@ -20,6 +20,7 @@ from mercer.base.calibration import (
 from mercer.base.out_of_fold import calibration_folds, out_of_fold
 from mercer.base.probability_calibration import LabelledProbabilities, fit_power_and_bias
 from mercer.clock import Clock
+from mercer.datasets import make_ripley
 from mercer.preprocessing.targets import code_targets
 
 #: Settings that only make a fit quicker; a Gaussian process of so few rows needs no other.
@@ -202,3 +203,11 @@ def test_a_class_without_density_does_not_ruin_the_other_rows():
     rows = LabelledProbabilities(log_p, true, np.ones(500))
     p = fit_power_and_bias(rows).probabilities(log_p)
     assert -np.log(p[np.arange(500), true]).mean() < 0.2
+
+
+def test_the_report_of_a_classifier_ends_with_how_far_its_probabilities_are_off():
+    X, y = make_ripley(300, random_state=0)
+    last = mercer.KernelBoostingClassifier(kernel="gaussian", random_state=0).fit(X, y).tuning_report_[-1]
+    assert last["rows"] == 300
+    assert 0 <= last["calibration_error"] < 0.15
+    assert last["loss"] < np.log(2)

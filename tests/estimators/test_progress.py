@@ -28,7 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "GreedyKernelClassifier": {"n_basis": 5, "kernel": "gaussian"},
     "SparseGPRegressor": {"n_inducing": 5, "max_iter": 3, "approximation": "pp", "kernel": "gaussian"},
     "NRBFRegressor": {"n_components": "auto", "max_components": 2, "n_init": 1, "training": "gradient", "max_iter": 5},
-    "RPEMEKLClassifier": {"n_members": 2},
+    "RPEMEKLClassifier": {"kernels": "paper", "n_members": 2, "max_iter": 10},
 }
 PHASES = {
     "KernelBoostingRegressor": ["tuning", "learners", "polish"],

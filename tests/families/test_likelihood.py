@@ -85,12 +85,12 @@ def test_the_default_classifier_takes_the_likelihood_where_classes_have_a_sharp_
     ratios = []
     for seed in (1, 2):
         rng = np.random.default_rng(seed)
-        X = rng.uniform(-1, 1, (2600, 2))
+        X = rng.uniform(-1, 1, (2400, 2))
         y = (np.sin(4 * X[:, 0]) + X[:, 1] > 0.8).astype(int)
 
         def risk(loss: str, X: np.ndarray = X, y: np.ndarray = y) -> float:
-            model = KernelBoostingClassifier(loss=loss, metric=None, random_state=0).fit(X[:600], y[:600])
-            return log_loss(y[600:], model.predict_proba(X[600:]))
+            model = KernelBoostingClassifier(loss=loss, metric=None, random_state=0).fit(X[:400], y[:400])
+            return log_loss(y[400:], model.predict_proba(X[400:]))
 
         ratios.append(risk("auto") / risk("squared"))
     assert np.exp(np.mean(np.log(ratios))) < 0.9

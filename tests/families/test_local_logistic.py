@@ -25,10 +25,11 @@ def test_one_component_of_many_columns_is_logistic_regression():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.usefixtures("two_folds")
 def test_gradients_and_newton_steps_end_at_the_same_likelihood(n_classes, monkeypatch):
     """Both start at zero coefficients; the path never falls."""
-    X, y = classes_of(300, 4, n_classes)
-    setting = {"n_components": 3, "regularization": 1.0, "tol": 1e-10, "max_iter": 2000, "random_state": 0}
+    X, y = classes_of(150, 4, n_classes)
+    setting = {"n_components": 2, "regularization": 1.0, "tol": 1e-10, "max_iter": 2000, "random_state": 0}
     newton = ENRBFClassifier(**setting).fit(X, y)
     monkeypatch.setattr(class_experts.LogisticExperts, "many", property(lambda experts: True))
     gradients = ENRBFClassifier(**setting).fit(X, y)
