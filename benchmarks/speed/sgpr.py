@@ -1,12 +1,13 @@
-"""KIN40K and other tables: our sparse Gaussian process beside GPyTorch's SGPR, in one run.
+"""KIN40K and other tables: our sparse Gaussian processes beside GPyTorch's SGPR and SVGP, in one run.
 
     MERCER_DATA=… python benchmarks/speed/sgpr.py [--data kin40k] [--device cpu] [--steps 25 50 100] [--no-rival]
+                                                  [--approximations variational svgp] [--every 0] [--svgp-steps 500]
                                                   [--full 10000] [--greedy 30 60 120]
 
 Prints RMSE, negative log predictive density and coverage of 95 % intervals (targets of unit variance) with seconds of
-training: ours after every fifth step of the search on all rows, the rival's after its Adam steps; then, for each of
-the rival's marks, the time at which ours was first as good. `--full` adds the full model on that many random rows,
-`--greedy` greedy models whose basis vectors and kernel are refined by so many steps.
+training (CPU-seconds without a GPU): ours after each `--every` steps of the search (0: at its end alone), the rivals'
+after their steps; then, for each of SGPR's marks, the time at which ours was first as good. `--full` adds the full
+model on that many random rows, `--greedy` greedy models whose basis vectors and kernel are refined by so many steps.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mercer.evidence.coordinates import Point
 from mercer.progress import Event
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
-from rivals.gpytorch import sgpr
+from rivals.gpytorch import sgpr, svgp
 
 Mark = tuple[str, float, float, float, float]
 
@@ -37,20 +38,21 @@ def judged(name: str, seconds: float, y: np.ndarray, mean: np.ndarray, std: np.n
     return mark
 
 
-def ours(X, y, X_test, y_test, approximation: str, device: str, m: int, max_iter: int) -> list[Mark]:
-    """The search is watched from outside: every fifth point is refitted, without moving, after the clock stopped."""
+def ours(X, y, X_test, y_test, approximation: str, device: str, m: int, max_iter: int, every: int) -> list[Mark]:
+    """The search is watched from outside: some points are refitted, without moving, after the clock stopped."""
     points: list[tuple[float, Point]] = []
-    began = time.perf_counter()
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    began = clock()
 
     def seen(event: Event) -> None:
         if event.phase == "evidence":
-            points.append((time.perf_counter() - began, event.state))
+            points.append((clock() - began, event.state))
 
     options = {"approximation": approximation, "kernel": "gaussian", "ard": True, "device": device, "random_state": 0}
     options["scale_inputs"] = "standard"  # the inputs that the rival sees
     model = SparseGPRegressor(m, max_iter=max_iter, callbacks=[seen], **options).fit(X, y)
-    total, marks = time.perf_counter() - began, []
-    for seconds, point in points[4::5]:
+    total, marks = clock() - began, []
+    for seconds, point in points[every - 1 :: every] if every else ():
         options |= {"kernel": point.kernel, "regularization": point.noise, "optimize_inducing": False}
         Z = point.basis.double().cpu().numpy() * model.inputs_.scale + model.inputs_.mean
         here = SparseGPRegressor(m, inducing=Z, **options).fit(X, y)
@@ -75,6 +77,8 @@ def main() -> None:
     options.add_argument("--device", default="cpu")
     options.add_argument("--inducing", type=int, default=512)
     options.add_argument("--max-iter", type=int, default=200)
+    options.add_argument("--every", type=int, default=5, help="steps of the search between marks")
+    options.add_argument("--svgp-steps", type=int, nargs="*", default=[], help="steps of GPyTorch's SVGP")
     options.add_argument("--steps", type=int, nargs="+", default=[25, 50, 100])
     options.add_argument("--approximations", nargs="*", default=["variational", "spgp"])
     options.add_argument("--seed", type=int, default=0)
@@ -92,7 +96,7 @@ def main() -> None:
     mine = [
         mark
         for name in given.approximations
-        for mark in ours(X, y, X_test, y_test, name, given.device, given.inducing, given.max_iter)
+        for mark in ours(X, y, X_test, y_test, name, given.device, given.inducing, given.max_iter, given.every)
     ]
     mine += [greedy(X, y, X_test, y_test, given.device, given.inducing, steps) for steps in given.greedy]
     if given.full:
@@ -102,6 +106,8 @@ def main() -> None:
         model = SparseGPRegressor(approximation="full", **full).fit(X[rows], y[rows])
         seconds = time.perf_counter() - began
         judged(f"full model, {len(rows)} rows", seconds, y_test, *model.predict(X_test, return_std=True))
+    for step, seconds, predict in svgp(X, y, given.svgp_steps, given.inducing) if given.svgp_steps else ():
+        judged(f"GPyTorch SVGP, {step} steps", seconds, y_test, *predict(X_test))
     if given.no_rival:
         return
     for step, seconds, predict in sgpr(X, y, given.steps, given.inducing, device=given.device):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.evidence.priors import ParameterPrior
 from mercer.kernels import Kernel
 from mercer.stop_reason import RUNNING, StopReason
 
@@ -43,6 +44,7 @@ class Point:
     n_iter: int = 0
     why: StopReason = RUNNING
     groups: np.ndarray | None = None  # of each input: those of one number share a length-scale
+    priors: Mapping[str, ParameterPrior] = field(default_factory=dict)  # by parameter of the kernel, and "noise"
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,15 @@ class Coordinates:
         )
         self.vector = self.vector.clip(self.low, self.high)
         self.prior_spread = length_scale_prior
+        sizes = np.diff([0, *self.edges])
+        self.places = {name: slice(end - n, end) for name, end, n in zip(self.shapes, self.edges, sizes, strict=True)}
         self.scales = [  # slices of the logarithms of length-scales of kernels with one per input
-            slice(end - size, end)
-            for name, end, size in zip(self.shapes, self.edges, np.diff([0, *self.edges]), strict=True)
-            if size > 1 and name.endswith("length_scale")
+            where
+            for name, where in self.places.items()
+            if where.stop - where.start > 1 and name.endswith("length_scale")
         ]
+        if "noise" in self.free:
+            self.places["noise"] = slice(self.n_kernel, self.n_kernel + 1)
         for scales in self.scales:
             for side in (self.vector, self.low, self.high):
                 side[scales] = self._shared(side[scales])
@@ -146,13 +152,20 @@ class Coordinates:
         return list(zip(self.low.tolist(), self.high.tolist(), strict=True))
 
     def prior(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log density, up to a constant, and slope of the prior: logarithms of length-scales N(their mean, spread²)."""
+        """Log density, up to a constant, and slope of all priors.
+
+        Logarithms of length-scales are N(their mean, spread²); parameters with a prior of their own have that as well.
+        """
         value, slope = 0.0, np.zeros_like(x)
-        if self.prior_spread is None:
-            return value, slope
-        for scales in self.scales:
+        for scales in self.scales if self.prior_spread is not None else ():
+            assert self.prior_spread is not None
             log_density, slope[scales] = length_scale_prior(x[scales], self.prior_spread)
             value += log_density
+        for name, prior in self.start.priors.items():
+            if (where := self.places.get(name)) is not None:
+                log_densities, slopes = prior.at(x[where])
+                value += float(log_densities.sum())
+                slope[where] += slopes
         return value, slope
 
     def point(self, x: np.ndarray) -> Point:
@@ -164,7 +177,7 @@ class Coordinates:
         basis = self.start.basis
         if "basis" in self.free and basis is not None:
             basis = torch.as_tensor(x[self.n_log :].reshape(tuple(basis.shape)) * self.unit).to(basis)
-        return Point(kernel, noise, basis, groups=self.start.groups)
+        return Point(kernel, noise, basis, groups=self.start.groups, priors=self.start.priors)
 
     def evaluated(self, evidence: Evidence, x: np.ndarray) -> tuple[float, float, np.ndarray] | None:
         """Evidence, the same with the prior, and the latter's slope at a vector.

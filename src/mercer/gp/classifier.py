@@ -191,7 +191,7 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
             return laplace(rows).posterior(at.kernel, at.basis) if svgp is None else svgp.posterior(rows, at, task.rng)
 
         evidence: Callable[[Sample], Evidence] = laplace if svgp is None else svgp
-        start = Point(self._first_kernel(task, evidence, free, _latent), groups=data.groups)
+        start = self._point(self._first_kernel(task, evidence, free, _latent), 1.0, data, noisy=False)
         model, _ = self._maximise(task, evidence, posterior, start, free)
         return replace(model, noise=0.0, predictive_noise=0.0)  # classes have none
 

@@ -21,6 +21,7 @@ from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
 from mercer.evidence.posterior import Posterior
+from mercer.evidence.priors import ParameterPrior, resolve_priors
 from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
@@ -50,6 +51,10 @@ def _is_inducing(value: Any) -> bool:
 
 ROW_CHOICES = ("random", "k-means++", "variance", *sorted(set(Criterion.choices()) - {"random"}))
 INDUCING = Rule(f"one of {list(ROW_CHOICES)}, a Criterion or an array of finite numbers", _is_inducing)
+PRIORS = Rule(
+    "a dict of names and priors, such as {'length_scale': ('gamma', 3, 6)}",
+    lambda value: isinstance(value, dict) and all(map(ParameterPrior.is_one, value.values())),
+)
 SWITCH_OR_AUTO = literal(True, False, "auto")
 
 
@@ -94,6 +99,12 @@ class SparseGP(BaseKernelEstimator):
     length_scale_prior : float or None, default 2.0
         Standard deviation of the logarithms of a kernel's length-scales around their mean, before any data: inputs
         that do not matter would otherwise have any length-scale. None: the evidence alone decides.
+    priors : dict or None, default None
+        Priors of parameters in standardised units, for example ``{"length_scale": ("gamma", 3, 6), "noise":
+        ("lognormal", -4, 1)}``: "gamma" (shape, rate), "inverse_gamma" (shape, scale), "lognormal" (mean and standard
+        deviation of the logarithm) or "half_normal" (standard deviation). Names are "noise", "length_scale",
+        "variance" and other parameters of the kernel, as in ``kernel_.tunable()``. Searches then maximise the
+        posterior density; `log_marginal_likelihood_` stays without priors.
     n_restarts : int, default 0
         Further starts, from other rows and length-scales; the one that ends with the most evidence is kept (of several
         subsets for "sd", the one under whose model other rows are most likely).
@@ -148,6 +159,7 @@ class SparseGP(BaseKernelEstimator):
     length_scale_prior: Annotated[float | None, NONE | number(1e-3, 1e3, wanted="a number from 0.001 to 1000")] = (
         LENGTH_SCALE_PRIOR
     )
+    priors: Annotated[Any, NONE | PRIORS] = None
     n_restarts: Annotated[int, integer(0)] = 0
 
     #: Whether the targets are classes.
@@ -276,6 +288,10 @@ class SparseGP(BaseKernelEstimator):
             inducing = inputs.kernel_rows(points, plan)
         rng = self._generator(given.shard.group)
         return inputs, GPTask(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
+
+    def _point(self, kernel: Kernel, noise: float, data: Sample, *, noisy: bool) -> Point:
+        """The start of a search; `noisy` tells whether the likelihood has a noise variance."""
+        return Point(kernel, noise, groups=data.groups, priors=resolve_priors(self.priors, kernel, noisy))
 
     def _maximise(
         self,

@@ -291,7 +291,7 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         """Maximise the evidence over kernel, noise and inducing inputs, then make a pass over all rows."""
         data, approximation, free = task.data, task.approximation, self._free(task.approximation)
         kernel, noise = self._start(task) if len(free) == 3 else self._tuned(task, data, self.tuning_rows)
-        start = Point(self._with_mean(kernel), max(noise, LEAST_NOISE[data.plan.dtype]), groups=data.groups)
+        start = self._point(self._with_mean(kernel), max(noise, LEAST_NOISE[data.plan.dtype]), data, noisy=True)
 
         def posterior(rows: Sample, at: Point) -> tuple[Posterior, float]:
             assert at.basis is not None
@@ -312,7 +312,7 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         evidence = StochasticEvidence(likelihood, inputs="basis" in free)
         kernel = self._with_mean(self._first_kernel(task, evidence, free))
         noise = likelihood.noise if likelihood.noise is not None else self._noise_given() or PLAIN_NOISE
-        start = Point(kernel, noise, groups=task.data.groups)
+        start = self._point(kernel, noise, task.data, noisy=likelihood.noise is None)
         return self._maximise(task, evidence, partial(evidence.posterior, rng=task.rng), start, free)[0]
 
     def _dense(self, task: GPTask) -> FittedGP:
@@ -336,7 +336,7 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
         climbs = (
             climb(
                 evidence,
-                Point(start, noise, groups=part.groups),
+                self._point(start, noise, part, noisy=True),
                 free=free,
                 max_iter=self.max_iter,
                 tol=self.tol,
