@@ -178,6 +178,25 @@ def test_a_text_is_one_input_of_explanations(model) -> None:
     assert found.data[0, 1] == FRAME["review"][0]
 
 
+@pytest.mark.parametrize("dtype", ["object", "string"])
+def test_the_report_shows_the_words_that_matter(model, dtype: str) -> None:
+    new, truth = reviews(100, 2)
+    page = mercer.report(model, new.astype({"review": dtype}), truth, path=None, X_train=FRAME, y_train=SCORE)
+    found = page.to_dict()["effects"]["inputs"]["review"]
+    change = dict(zip(found["at"], found["change"], strict=True))
+    assert set(GOOD + BAD) <= set(change)
+    assert all(change[word] > 0.3 for word in GOOD)
+    assert all(change[word] < -0.3 for word in BAD)
+    assert all(word in page.to_html() for word in GOOD)
+
+
+def test_a_term_is_struck_out_where_it_is_a_word() -> None:
+    raw = column(["Not good! goodness", "so good", "very dry indeed"])
+    code = Text.of(0, raw, np.ones(3), 0)
+    assert code.without(code.terms.index("good"), "Not good! goodness").split() == ["Not", "!", "goodness"]
+    assert code.without(code.terms.index("good !"), "Not GOOD ! goodness").split() == ["Not", "goodness"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

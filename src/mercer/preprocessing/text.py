@@ -7,6 +7,7 @@ The directions have one common scale, on which two texts have a mean squared dis
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,6 +89,11 @@ class Text(Code):
         """The vector of each row's text, n × terms."""
         rows, place = self._distinct(column)
         return rows[place]
+
+    def without(self, k: int, text: str) -> str:
+        """A text without one of the terms."""
+        words = [rf"\b{re.escape(word)}\b" if word.isalnum() else re.escape(word) for word in self.terms[k].split()]
+        return re.sub(r"\s*".join(words), " ", text, flags=re.IGNORECASE)
 
     def _distinct(self, column: RawColumn) -> tuple[scipy.sparse.csr_array, np.ndarray]:
         """The vectors of the distinct texts, and the place of each row's text among them."""

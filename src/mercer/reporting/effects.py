@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from mercer.data import spaced_rows
+from mercer.data.raw import RawColumn, factorize
 from mercer.explain.shapley import operations, shapley_values
 from mercer.forward.relevance import BACKGROUND_ROWS
+from mercer.preprocessing.text import Text
 from mercer.reporting.section import Figure, Grid, Section
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import LETTERS, NEGLIGIBLE, Band, Line, bars, chart, short, shorten
+from mercer.reporting.table import is_missing
 
 #: Inputs and points along each, rows that are averaged, levels of a category.
 INPUTS, POINTS, ROWS, LEVELS = 4, 21, 150, 12
@@ -35,6 +39,10 @@ def effects_section(subject: Subject) -> Section | None:
     figures, tables, found = [], [], {}
     for j in subject.most_relevant(INPUTS):
         name = subject.table.names[j]
+        if (code := _text_code(subject, j)) is not None:
+            table, found[name] = _term_effects(subject, j, code)
+            tables.append(table)
+            continue
         if not subject.table.is_numeric(j):
             table, found[name] = _level_effects(subject, sample, j)
             tables.append(table)
@@ -67,6 +75,33 @@ def _level_effects(subject: Subject, sample: Subject, j: int) -> tuple[Grid, dic
     rows = [[str(levels[k]), int(counts[k]), float(m)] for k, m in zip(order, mean, strict=True)]
     caption = f"{what.capitalize()} by {subject.table.names[j]}"
     return Grid(caption, ["level", "rows", "mean answer"], rows), {"at": levels[order], "mean": mean}
+
+
+def _text_code(subject: Subject, j: int) -> Text | None:
+    """The code of a column of free text."""
+    codes = getattr(getattr(subject.estimator, "table_", None), "codes", ())
+    same = subject.inner_table is subject.table
+    return next((code for code in codes if same and code.column == j and isinstance(code, Text)), None)
+
+
+def _term_effects(subject: Subject, j: int, code: Text) -> tuple[Grid, dict[str, Any]]:
+    """The mean change of predictions by each of the strongest terms, against the same texts without the term."""
+    what, predict = explained_output(subject)
+    cells = [subject.table.cell(i, j) for i in range(subject.table.n_rows)]
+    values, levels = factorize(None if is_missing(cell) else cell for cell in cells)
+    rows = code.rows(RawColumn("", "category", values, levels)).tocsc()
+    strength = rows.mean(0) * np.abs(code.slopes if code.slopes.shape[1] else code.directions).max(1)
+    effects = []
+    for k in np.flatnonzero(strength)[np.argsort(-strength[strength > 0], kind="stable")[: 2 * LEVELS]].tolist():
+        holds = rows[:, [k]].toarray().ravel()
+        part = subject.table.part(spaced_rows(holds, ROWS))
+        without = np.array([code.without(k, str(part.cell(i, j))) for i in range(part.n_rows)], dtype=object)
+        change = predict(part.X) - predict(part.with_value(j, without))
+        effects.append([code.terms[k], int((holds > 0).sum()), float(change.mean())])
+    effects = sorted(effects, key=lambda effect: -abs(effect[1] * effect[2]))[:LEVELS]  # by their sum over all rows
+    caption = f"{what.capitalize()} by words of {subject.table.names[j]}: what a word adds to texts that have it"
+    found = {"at": [effect[0] for effect in effects], "change": [effect[2] for effect in effects]}
+    return Grid(caption, ["words", "rows", "mean change"], effects), found
 
 
 def explained_output(subject: Subject) -> tuple[str, Any]:
