@@ -57,6 +57,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "length_scale_prior": (None, 0.01, 2.0, 1e3),
     "literal": (False, True),
     "loss": ("squared", "logistic", "squared-hinge", "pinball", "poisson"),
+    "monotonic_cst": (None, None, {0: 1}, {0: -1}),
     "mean": ("constant", "linear"),
     "max_components": (1, 3, 5),
     "max_iter": (1, 5, 20),

@@ -164,4 +164,15 @@ PLACES = (
         ),
     )
 )
+MONOTONE = NONE | Rule(
+    "an array of -1, 0 and 1, or a dictionary of these by the names or numbers of columns",
+    lambda value: (
+        isinstance(value, dict | list | tuple | np.ndarray)
+        and (not isinstance(value, np.ndarray) or value.ndim == 1)
+        and all(
+            is_integer(sign, -1) and int(sign) <= 1 for sign in (value.values() if isinstance(value, dict) else value)
+        )
+        and (not isinstance(value, dict) or all(isinstance(key, str | Integral) for key in value))
+    ),
+)
 SECONDS = NONE | number(0.0, open_low=True, wanted="a positive number of seconds")

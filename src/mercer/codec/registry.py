@@ -111,7 +111,7 @@ RENAMED: dict[str, str] = {
 #: says that an integer equals it, and a bar separates alternatives. Other fields are checked by their type, and by the
 #: trial prediction that ends `load`.
 SHAPES: dict[str, dict[str, str]] = {
-    "preprocessing.InputMap": {"mean": "D", "scale": "D"},
+    "preprocessing.InputMap": {"mean": "D", "scale": "D", "limits": "b D"},
     "preprocessing.Constants": {"columns": "c", "values": "c"},
     "preprocessing.RealTargets": {"mean": "p"},
     "preprocessing.PositiveTargets": {"mean": "p"},

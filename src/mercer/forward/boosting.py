@@ -30,6 +30,7 @@ from mercer.forward.large_tables import LocalLengthScales, select_by_learning_cu
 from mercer.forward.learners import BoostingSettings, Ensemble, LearnerSizes, Size
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selection, single_kernel
+from mercer.forward.monotone import MonotoneRegression
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.refinement_stages import RefinementSettings, RefinementStages
@@ -434,7 +435,7 @@ def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
 
 
 @estimator_dataclass
-class KernelBoostingRegressor(UncertainExpansions, Boosting):
+class KernelBoostingRegressor(UncertainExpansions, MonotoneRegression, Boosting):
     r"""Kernel regression by boosting with ensembles of basis vectors.
 
     Minimises over functions of the RKHS, learner by learner,

@@ -85,6 +85,8 @@ def compress(model: Model, X: Any, y: Any, n_basis: int | str = "auto", tol: flo
     require(given or n_basis == "auto", "n_basis", "an integer or 'auto'", n_basis)
     positive = isinstance(model.targets_, PositiveTargets)
     require(not positive, "model", "of a loss without log link; n_basis of fit compresses it", model.loss)
+    free = getattr(model, "monotonic_cst", None) is None
+    require(free, "model", "without monotonic_cst, which fewer basis vectors would not keep", "a monotone model")
     require(not model._pairwise, "model", "of a kernel that is not precomputed", "precomputed kernel values")
     source = read_new(model, X)
     require(not isinstance(source, SparseRows), "X", "dense", "a wide sparse matrix")

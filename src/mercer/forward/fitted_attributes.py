@@ -74,8 +74,11 @@ def _dtypes(task: Task, parts: list[FittedMember]) -> list[str]:
 
     Members that were fitted in float32, and all members of models of `MANY_VECTORS`, predict in float32 if rounding
     does not show in the errors of held-out rows, else all predict in float64. Processes that share a table keep
-    float64, since float32 sums would follow the placement of rows.
+    float64, since float32 sums would follow the placement of rows. So do models with limits of their inputs: these are
+    monotone, and rounding is not.
     """
+    if task.left_open.dtype and parts[0].member.inputs.limits is not None:
+        return ["float64"] * len(parts)
     dtypes = [part.fit.problem.plan.dtype for part in parts]
     many = sum(len(part.final.index) for part in parts) >= MANY_VECTORS
     many = many and task.data.shard.group.size == 1 and not _without_columns(task)

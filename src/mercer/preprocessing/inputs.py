@@ -34,7 +34,8 @@ class InputMap:
     """Map single columns, centre and scale all of them, and apply a linear transform, in float64.
 
     `columns` maps each column by itself: a `Bend` of heavy tails, or a `ColumnMap`. `transform` is the metric: a factor
-    for each column (D) or a matrix (D × D), by which rows are multiplied at the end.
+    for each column (D) or a matrix (D × D), by which rows are multiplied at the end. Columns are first clipped to their
+    `limits` (2 × D), if there are any.
 
     >>> inputs = InputMap(mean=np.array([10.0]), scale=np.array([2.0]))
     >>> inputs.encode(torch.tensor([[14.0]])), inputs.decode(torch.tensor([[2.0]]))
@@ -45,6 +46,7 @@ class InputMap:
     scale: np.ndarray
     columns: Callable[[Tensor], Tensor] | None = None
     transform: np.ndarray | None = None
+    limits: np.ndarray | None = None
 
     @classmethod
     def identity(cls, n_columns: int) -> InputMap:
@@ -54,6 +56,9 @@ class InputMap:
     def encode(self, block: Any) -> Tensor:
         """Rows as the kernel sees them, on the device they are on."""
         rows = torch.as_tensor(block).double()
+        if self.limits is not None:
+            low, high = torch.as_tensor(self.limits, device=rows.device)
+            rows = rows.clamp(low, high)
         rows = rows if self.columns is None else self.columns(rows)
         mean, scale = (torch.as_tensor(v, device=rows.device) for v in (self.mean, self.scale))
         rows = (rows - mean).div_(scale)

@@ -89,7 +89,7 @@ def select(
     search.short_of_time = False
     for stage, proposed in stages(search):
         search.enter(stage)
-        before = pool if stage.takes is None else survivors(pool, stage.takes, settings)
+        before = pool if stage.takes is None else survivors(settings.may_be_members(pool), stage.takes, settings)
         pool = rescore_survivors(search, before)
         if before and not pool:  # no time was left
             pool = before[:1]
@@ -99,7 +99,8 @@ def select(
             if not (pool and search.expired(until)):
                 pool = pool + propose(search, pool)
             report_step("selection")
-    return ensemble(search, pool, evidence_candidates(search, pool))
+    members = settings.may_be_members(pool)
+    return ensemble(search, members, evidence_candidates(search, members))
 
 
 def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:

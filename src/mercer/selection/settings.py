@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -57,6 +59,8 @@ class SelectionSettings:
     ----------
     column_maps, families : tuple of str
         Column maps and kernel families that are tried.
+    member_families : tuple of str
+        Families of ensemble members. Others only learn metrics, and are members where no candidate is of these.
     grid_rows : int
         Rows of the first stage, which scores a grid of kernels and penalties by leave-one-out.
     fit_rows, score_rows : int
@@ -129,6 +133,7 @@ class SelectionSettings:
 
     column_maps: tuple[str, ...] = KINDS
     families: tuple[str, ...] = tuple(FAMILIES)
+    member_families: tuple[str, ...] = tuple(FAMILIES)
     grid_rows: int = 200
     fit_rows: int = 500
     score_rows: int = 1000
@@ -187,6 +192,10 @@ class SelectionSettings:
         """
         fewest, most = self.repeated_rows
         return self.repeats if fewest <= n_rows <= most else 1
+
+    def may_be_members(self, pool: Sequence[Any]) -> list[Any]:
+        """The candidates of `member_families`, or all where there are none."""
+        return [candidate for candidate in pool if candidate.family in self.member_families] or list(pool)
 
     def n_last(self, n_rows: int, short_of_time: bool) -> int:
         """Rows that the last stage fits; fewer where time is short."""

@@ -19,6 +19,8 @@ LARGE = 1e8
 
 def encode_rows(g: Graph, inputs: InputMap, rows: str, dtype: str) -> str:
     """`InputMap.few` of rows in float64: kept within what distances in `dtype` can hold."""
+    if inputs.limits is not None:
+        rows = g.op("Min", g.op("Max", rows, g.constant(inputs.limits[:1])), g.constant(inputs.limits[1:]))
     if inputs.columns is not None:
         known = type(inputs.columns) in COLUMN_MAPS
         require(known, "the map of columns", f"one of {[known.__name__ for known in COLUMN_MAPS]}", inputs.columns)
