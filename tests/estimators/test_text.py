@@ -53,8 +53,8 @@ def test_text_is_found_and_predicts(model) -> None:
     ("texts", "found"),
     [
         ([f"order {k} of tea and bread" for k in range(100)], True),
-        ([f"order {k % 51} of tea and bread" for k in range(100)], True),
-        ([f"order {k % 50} of tea and bread" for k in range(100)], False),  # two rows for each value: categories
+        ([f"order {k % 41} of tea and bread" for k in range(200)], True),
+        ([f"order {k % 40} of tea and bread" for k in range(200)], False),  # five rows for each value: categories
         ([f"order {k} of tea" for k in range(30)], False),  # few
         ([f"order {k}" for k in range(100)], False),  # identifiers
         ([None if k % 2 else f"order {k} of tea and bread" for k in range(100)], True),
@@ -88,6 +88,14 @@ def test_missing_text_is_empty_text_and_unseen_words_count_for_nothing(model) ->
     gaps = FRAME.assign(review=FRAME["review"].where(FRAME.index % 3 > 0))
     fitted = KernelBoostingRegressor(**QUICK).fit(gaps, SCORE)
     assert fitted.columns_[1]["missing"] == pytest.approx(1 / 3)
+
+
+def test_texts_that_repeat_are_levels_too() -> None:
+    """Half of the rows have one text, which means the opposite of its words."""
+    frame = FRAME.assign(review=FRAME["review"].where(FRAME.index % 2 > 0, "lovely fresh tasty tea"))
+    fitted = KernelBoostingRegressor(**QUICK).fit(frame, np.where(FRAME.index % 2 > 0, SCORE, -3.0))
+    assert fitted.columns_[1]["map"].endswith(" + mean target of each of 151 + frequency")
+    assert fitted.predict(frame[:1])[0] == pytest.approx(-3.0, abs=0.2)
 
 
 def test_the_directions_have_a_mean_squared_distance_of_one() -> None:
@@ -162,9 +170,18 @@ def test_every_family_takes_text_from_any_frame_and_keeps_it_in_files(estimator,
         np.testing.assert_allclose(again.predict(other), fitted.predict(frame), rtol=1e-6)
 
 
+@pytest.mark.parametrize("transformer", [mercer.GreedyNystroem(5, random_state=0), mercer.EmpiricalKernelMap()])
+def test_models_without_targets_see_the_directions(transformer) -> None:
+    assert np.isfinite(clone(transformer).fit_transform(FRAME[:60])).all()
+    fitted = clone(transformer).fit(FRAME[:60])
+    assert fitted.columns_[1]["map"].startswith("text: 30 directions of ")
+
+
 def test_polars_and_csv_files_hold_text(model, tmp_path) -> None:
     polars = pytest.importorskip("polars")
     np.testing.assert_allclose(model.predict(polars.from_pandas(FRAME)), model.predict(FRAME))
+    fits = (KernelBoostingRegressor(**QUICK).fit(frame, SCORE) for frame in (FRAME, polars.from_pandas(FRAME)))
+    np.testing.assert_allclose(*(fitted.predict(FRAME) for fitted in fits))
     FRAME.assign(score=SCORE).to_csv(tmp_path / "train.csv", index=False)
     fitted = KernelBoostingRegressor(random_state=0).fit(mercer.data.CsvRows(tmp_path / "train.csv", target="score"))
     np.testing.assert_allclose(fitted.predict(FRAME), model.predict(FRAME), rtol=1e-6)
@@ -217,6 +234,8 @@ def test_columns_without_words_are_left_out() -> None:
     frame = FRAME[:60].assign(review=[" " * (k % 40) for k in range(60)])
     fitted = KernelBoostingRegressor(text_features=["review"], **QUICK).fit(frame, SCORE[:60])
     assert fitted.columns_[1]["map"] == "left out: no words"
+    same = column(["Fresh tea", "fresh TEA", "fresh tea"])
+    assert np.ptp(Text.of(0, same, np.ones(3), 0).encode(same), axis=0).max() < 1e-6
 
 
 def test_a_numeric_file_has_no_text(tmp_path) -> None:

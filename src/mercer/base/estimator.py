@@ -143,7 +143,7 @@ class BaseKernelEstimator(SaveMixin, CallbackSupportMixin, BaseEstimator):
         Columns that hold categories: those of a categorical type (text, pandas' and polars' categories, Arrow's
         dictionaries), the named columns beside them, or none. `columns_` describes how each column was encoded.
     text_features : "from_values", names, numbers or a mask of columns, or None, default "from_values"
-        Columns that hold free text: those of text with fewer than two rows per distinct value and a median of three
+        Columns that hold free text: those of text with fewer than five rows per distinct value and a median of three
         words or more, the named columns beside them, or none. Their words become coordinates.
     cyclic_features : dict or None, default None
         Periods of columns by name or number, such as ``{"hour": 24}``: their numbers become places on a circle, so that

@@ -143,7 +143,10 @@ class _CodeChooser:
         return codes, ColumnDescription(column.name, kind, n_levels, missing, words, column.zone)
 
     def _text(self, index: int, column: RawColumn) -> Iterator[Code]:
+        """The words of free text; texts that repeat are levels too."""
         yield Text.of(index, column, self.weight, 0 if self.targets is None else self.targets.shape[1])
+        if self.targets is not None and not is_identifier(len(np.unique(column.values[~column.missing])), column):
+            yield from self._category(index, column)
 
     def _codes(self, index: int, column: RawColumn) -> Iterator[Code]:
         """The codes of a column that is not left out."""

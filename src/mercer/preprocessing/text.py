@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse
-from sklearn.decomposition import TruncatedSVD
+from scipy.sparse.linalg import svds
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import normalize
@@ -26,8 +26,8 @@ TOKENS, LONGEST_TERM = r"\w+|[^\w\s]", 2
 MOST_TERMS, DIRECTIONS, MOST_TEXTS = 5000, 30, 20_000
 #: Penalties of the regression, from which the cross-fitted error chooses.
 PENALTIES = (0.1, 1.0, 10.0)
-#: Free text has a median of this many words, and fewer rows than this for each distinct value.
-WORDS_OF_TEXT, ROWS_PER_TEXT = 3, 2
+#: Free text has a median of this many words, and fewer rows per distinct value than its mean target would need.
+WORDS_OF_TEXT, ROWS_PER_TEXT = 3, 5
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,17 @@ class Text(Code):
         each = np.bincount(place, weights=weight)[some]  # the weight of each distinct text
         vectorizer = _vectorizer()
         counts = vectorizer.fit_transform(_texts(column, used[some]))
-        rarity = 1 + np.log(each.sum() / np.maximum(each @ (counts > 0), each[each > 0].min()))
+        rarity = 1 + np.log(each.sum() / (each @ (counts > 0)))
         rows = _unit_rows(counts, rarity)
         k = min(DIRECTIONS, min(rows.shape) - 1)
         directions = np.zeros((rows.shape[1], 0))
         if k > 0:
-            svd = TruncatedSVD(k, algorithm="arpack", random_state=0)
-            directions = svd.fit(rows.multiply(np.sqrt(each)[:, None]).tocsr()).components_.T
+            start = np.random.default_rng(0).uniform(-1, 1, min(rows.shape))
+            directions = svds(rows.multiply(np.sqrt(each)[:, None]).tocsr(), k, v0=start)[2][::-1].T
             Z = rows @ directions
             spread = each @ (Z - np.average(Z, axis=0, weights=each)) ** 2 / each.sum()
-            directions = directions / np.sqrt(2 * spread.sum())
+            scale = np.sqrt(2 * max(spread.sum(), 1e-12))  # texts may differ in capitals alone
+            directions = (directions / scale).astype(np.float32)  # half of a model file
         slopes = np.zeros((rows.shape[1], n_outputs))
         return cls(index, tuple(vectorizer.get_feature_names_out()), rarity, directions, slopes, np.zeros(n_outputs))
 
@@ -74,7 +75,8 @@ class Text(Code):
 
     @property
     def parts(self) -> tuple[tuple[int, bool], ...]:
-        return (self.directions.shape[1], True), (self.slopes.shape[1], False)
+        both = (self.directions.shape[1], True), (self.slopes.shape[1], False)
+        return tuple(part for part in both if part[0])
 
     @property
     def description(self) -> str:
@@ -137,7 +139,7 @@ class TextRegression:
 
 
 def is_free_text(column: RawColumn) -> bool:
-    """Whether a column of levels has fewer than two rows per distinct value, and a median of three words or more."""
+    """Whether a column of levels has fewer than five rows per distinct value, and a median of three words or more."""
     used = np.unique(column.values[~column.missing])
     if len(used) <= max(FEW_ROWS, int((~column.missing).sum()) / ROWS_PER_TEXT):
         return False
