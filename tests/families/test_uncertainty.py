@@ -18,6 +18,9 @@ MODELS = {
     "greedy": mercer.GreedyKernelRegressor(60, **KERNEL),
     "selected kernels": mercer.KernelBoostingRegressor(random_state=0),
     "gp": mercer.SparseGPRegressor(40, kernel="gaussian", max_iter=20, random_state=0),
+    "members": mercer.RPEMEKLRegressor(random_state=0),
+    "local constants": mercer.NRBFRegressor(random_state=0),
+    "local lines": mercer.ENRBFRegressor(random_state=0),
 }
 over_models = pytest.mark.parametrize("name", MODELS)
 
@@ -95,6 +98,34 @@ def test_kernels_without_a_distance_have_none():
     assert not found.outside.any()
 
 
+def test_members_of_all_rows_have_the_deviations_of_a_gaussian_process_up_to_one_factor():
+    X, _, y = smooth(150, 0)
+    X_new = np.random.default_rng(1).uniform(-5, 5, (100, 2))
+    both = [kernels.Gaussian(0.7), kernels.Gaussian(2.0)]
+    model = mercer.RPEMEKLRegressor(both, 0.05, n_members=1, subset_size=None, scale_inputs=False).fit(X, y)
+    process = GaussianProcessRegressor(0.5 * RBF(0.7) + 0.5 * RBF(2.0), alpha=0.05, optimizer=None).fit(X, y)
+    ratio = model.predict_uncertainty(X_new).model / process.predict(X_new, return_std=True)[1]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-5)
+
+
+def test_one_local_line_has_the_deviations_of_ridge_regression_up_to_one_factor():
+    X, _, y = smooth(100, 0)
+    X_new = np.random.default_rng(1).uniform(-5, 5, (50, 2))
+    model = mercer.ENRBFRegressor(1, training="em", regularization=3.0).fit(X, y)
+    Z, Z_new = ((np.column_stack([np.ones(len(A)), (A - X.mean(0)) / X.std(0)])) for A in (X, X_new))
+    variance = np.einsum("ni,ij,nj->n", Z_new, np.linalg.inv(Z.T @ Z + 3.0 * np.eye(3)), Z_new)
+    ratio = model.predict_uncertainty(X_new).model / np.sqrt(variance)
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
+
+
+def test_a_mixture_of_too_many_weights_says_so(monkeypatch):
+    monkeypatch.setattr("mercer.mixture.uncertainty.MAX_WEIGHTS", 5)
+    X, _, y = smooth(60, 0)
+    model = mercer.ENRBFRegressor(2, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="of at most 5 output weights for predict_uncertainty"):
+        model.predict_uncertainty(X)
+
+
 CLASSIFIERS = {
     "squared": mercer.KernelBoostingClassifier(kernel="gaussian", loss="squared", random_state=0),
     "likelihood": mercer.KernelBoostingClassifier(kernel="gaussian", loss="logistic", random_state=0),
@@ -128,6 +159,43 @@ def test_entropy_is_noise_where_classes_overlap_and_the_model_where_rows_are_mis
     assert np.median(far.model) > 2 * np.median(near.model)
     few = np.isnan(near.distance).all()  # basis vectors: fewer than ten have no reach
     assert few or np.median(far.distance) > np.median(near.distance)
+
+
+LOCAL_CLASSIFIERS = {
+    "pairs": mercer.MHKSClassifier("gaussian", 1.0, random_state=0),
+    "one against the rest": mercer.RPEMEKLClassifier("paper", 1.0, 1.0, n_members=2, multiclass="ovr", random_state=0),
+    "activations": mercer.NRBFClassifier(8, random_state=0),
+    "local logistic models": mercer.ENRBFClassifier(3, random_state=0),
+    "densities": mercer.GaussianMixtureClassifier(2, n_init=1, random_state=0),
+    "shares": mercer.CommonBasisMixtureClassifier(8, random_state=0),
+}
+
+
+@pytest.mark.parametrize(("name", "n_classes"), [*((name, 3) for name in LOCAL_CLASSIFIERS), ("activations", 2)])
+@pytest.mark.usefixtures("two_folds")
+def test_votes_and_mixtures_divide_their_entropy_and_find_far_rows(name, n_classes):
+    X, y = overlapping(200, 0, n_classes)
+    model = LOCAL_CLASSIFIERS[name].fit(X, y)
+    X_new, y_new = overlapping(400, 1, n_classes)
+    near, far = model.predict_uncertainty(X_new), model.predict_uncertainty(X_new - 200.0)
+    np.testing.assert_allclose(near.total, near.noise + near.model, atol=1e-12)
+    assert (near.total <= np.log(n_classes) + 1e-12).all()
+    border, clear = (np.abs(X_new[:, 0]) < 0.2) & (y_new < 2), (np.abs(X_new[:, 0]) > 1.5) & (y_new < 2)
+    assert np.median(near.total[border]) > np.median(near.total[clear])
+    assert np.median(near.noise[border]) > np.median(near.model[border])
+    assert far.outside.all()
+    assert near.outside.mean() < 0.2
+
+
+def test_more_rows_lower_the_information_about_the_function():
+    """The variance of log odds falls as one over the rows, and so does the mutual information."""
+    few, many = (
+        mercer.NRBFClassifier(4, random_state=0)
+        .fit(*overlapping(n, 0, 2))
+        .predict_uncertainty(overlapping(300, 1, 2)[0])
+        for n in (100, 1600)
+    )
+    assert np.mean(many.model) < 0.2 * np.mean(few.model)
 
 
 def test_deviations_of_a_likelihood_are_those_of_laplaces_method():

@@ -85,7 +85,8 @@ def said(model: Any, X: np.ndarray = NEW) -> dict[str, np.ndarray]:
         answers["interval"] = model.predict_interval(X)
     if hasattr(model, "set_scores_"):
         answers["set"] = model.predict_set(X)
-    known = hasattr(model, "_objectives") or hasattr(model, "_models")
-    if hasattr(model, "predict_uncertainty") and known and not model._pairwise:
+    known = hasattr(model, "_objectives") or hasattr(model, "_models") or hasattr(model, "_weight_posterior")
+    votes = hasattr(model, "agreement_")  # whose draws take long
+    if hasattr(model, "predict_uncertainty") and known and not votes and not getattr(model, "_pairwise", False):
         answers["model_uncertainty"] = model.predict_uncertainty(X).model
     return answers

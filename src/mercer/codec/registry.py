@@ -55,6 +55,7 @@ MODULES = (
     "mercer.mixture.features",
     "mercer.mixture.gates",
     "mercer.mixture.regressors",
+    "mercer.mixture.uncertainty",
     "mercer.gp.ard",
     "mercer.gp.classifier",
     "mercer.gp.model",
@@ -127,6 +128,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "mixture.Categorical": {"table": "k C"},
     "mixture.Owned": {"table": "k C"},
     "mixture.LogisticExperts": {"coef": "k c w"},
+    "mixture.WeightPosterior": {"factor": "R R"},
     "mixture.Mixture": {"gates.means": "k D", "layout.n_inputs": "=D", "floor.variance": "D", "floor.groups": "k"},
     "empirical.EnsembleMember": {"basis": "p D", "basis_indices": "p", "dual_coef": "M p P", "bias": "M P"},
 }

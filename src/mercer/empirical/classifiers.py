@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from mercer.base.classifier import DecisionClassifier, fit_probabilities
+from mercer.base.classifier import fit_probabilities
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import BOOL, integer, literal, number, sequence_of
 from mercer.clock import Clock
@@ -20,6 +20,7 @@ from mercer.empirical.kernel_map import ROWS
 from mercer.empirical.learners import ClassLearner, MemberLearner
 from mercer.empirical.problem import MULTICLASS, class_pairs
 from mercer.empirical.training import Trained
+from mercer.empirical.uncertainty import UncertainVotes
 from mercer.progress import step_callbacks
 
 #: Training rows that fit the temperature if there is no time to train again: enough for two digits.
@@ -27,7 +28,7 @@ SAMPLE_ROWS = 5000
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
+class EnsembleClassifier(UncertainVotes, EnsembleEstimator):
     """Classes by votes of members and, for more than two classes, of pairs of classes.
 
     Decision values are votes; margins break ties.

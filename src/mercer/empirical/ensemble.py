@@ -89,25 +89,33 @@ class MemberEnsemble:
 
     def values(self, rows: RowSource, plan: Plan) -> np.ndarray:
         """Combined values of all members: numbers, one score per class, or for two classes their difference."""
+        return self.combined(self.outputs(rows, plan))
+
+    def outputs(self, rows: RowSource, plan: Plan) -> list[list[np.ndarray]]:
+        """Values of every member of every machine, n × P each."""
+        return [values(members, rows, plan) for members in self.machines]
+
+    def combined(self, outputs: list[list[np.ndarray]]) -> np.ndarray:
+        """The combined values of these outputs."""
         if self.pairs:
-            return self._by_pairs(rows, plan)
-        outputs = values(self.machines[0], rows, plan)
+            return self._by_pairs(outputs)
         if self.n_classes == 0:
-            return np.mean(outputs, axis=0)
-        scores = tally(*ballot(outputs, self.n_classes))
+            return np.mean(outputs[0], axis=0)
+        scores = tally(*ballot(outputs[0], self.n_classes))
         return scores[:, 1:] - scores[:, :1] if self.n_classes == 2 else scores
 
     def at(self, sample: Sample) -> np.ndarray:
         """`values` at the rows of a sample."""
         return self.values(sample.rows, sample.plan)
 
-    def _by_pairs(self, rows: RowSource, plan: Plan) -> np.ndarray:
+    def _by_pairs(self, outputs: list[list[np.ndarray]]) -> np.ndarray:
         """Every pair of classes has one vote; margins break ties."""
-        votes, margins = np.zeros((2, rows.n_rows, self.n_classes))
-        for pair, members in zip(self.pairs, self.machines, strict=True):
-            both, margin = ballot(values(members, rows, plan), 2)
+        n = len(outputs[0][0])
+        votes, margins = np.zeros((2, n, self.n_classes))
+        for pair, of_members in zip(self.pairs, outputs, strict=True):
+            both, margin = ballot(of_members, 2)
             winner = tally(both, margin).argmax(1)
-            votes[np.arange(rows.n_rows), np.array(pair)[winner]] += 1
+            votes[np.arange(n), np.array(pair)[winner]] += 1
             margins[:, list(pair)] += margin
         return tally(votes, margins)
 

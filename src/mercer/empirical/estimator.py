@@ -26,6 +26,8 @@ from mercer.empirical.problem import MemberProblem, member_problem, pair_problem
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
 from mercer.engine.sample import Sample
+from mercer.forward.expansion import Objective
+from mercer.losses import Squared
 from mercer.preprocessing.collect import collect_small_table
 from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import InputMap, find_inputs
@@ -285,6 +287,9 @@ class EnsembleEstimator(BaseKernelEstimator):
             "dtype_": str(task.sample.plan.dtype).removeprefix("torch."),
             "classes_": task.targets.classes if self._classes else None,
             "ensemble_": ensemble,
+            "_objectives": tuple(
+                Objective(Squared(), training.c, 1.0, 1.0, problem.sample.total_weight) for problem in refits.problems
+            ),
             "members_": ensemble.machines,
             "coupling_": training.lam,
             "subset_size_": 1.0 if training.size is None else training.size,

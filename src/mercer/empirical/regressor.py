@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.intervals import IntervalRegressor, Intervals
+from mercer.base.intervals import Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS, leverages
 from mercer.clock import Clock
 from mercer.empirical.cross_validation import ParameterGrid
@@ -16,6 +16,7 @@ from mercer.empirical.ensemble import MemberEnsemble
 from mercer.empirical.estimator import EnsembleEstimator, MemberRefits, RandomMembers, SeveralKernels, one_or_several
 from mercer.empirical.learners import MemberLearner, NumberLearner
 from mercer.empirical.training import Trained
+from mercer.empirical.uncertainty import UncertainMembers
 from mercer.engine.sample import Sample
 from mercer.progress import step_callbacks
 
@@ -24,7 +25,7 @@ LEFT_OUT_ROWS = 2000
 
 
 @estimator_dataclass
-class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, EnsembleEstimator):
+class RPEMEKLRegressor(UncertainMembers, RandomMembers, SeveralKernels, EnsembleEstimator):
     r"""The mean of H coupled multiple-kernel least squares fits, each on maps of p random rows; any number of targets.
 
     Our own counterpart of RPEMEKL. Every member minimises, exactly,

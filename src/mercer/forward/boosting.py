@@ -20,7 +20,6 @@ from mercer.engine.fused import compiled_ahead
 from mercer.forward.absorb import Block
 from mercer.forward.average import best_average
 from mercer.forward.checkpoint import Resumable
-from mercer.forward.class_uncertainty import UncertainDecisions
 from mercer.forward.combine import Combination
 from mercer.forward.compress_members import Compressible
 from mercer.forward.criteria import Criterion
@@ -40,7 +39,7 @@ from mercer.forward.solve.predicted_time import affordable_polish_steps, exact_s
 from mercer.forward.stage_sampling import affordable_stage_rows, draw_sample
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import FittedMember, Task
-from mercer.forward.uncertainty import UncertainExpansions
+from mercer.forward.uncertainty import UncertainDecisions, UncertainExpansions
 from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Logistic, Loss
 from mercer.parts import require

@@ -21,7 +21,6 @@ from mercer.engine.sample import Sample
 from mercer.evidence.optimise import refine_basis
 from mercer.evidence.starts import PLAIN_NOISE, family_of, named_family, plain_start, spread_rows
 from mercer.forward.absorb import Block
-from mercer.forward.class_uncertainty import UncertainDecisions
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
@@ -43,7 +42,7 @@ from mercer.forward.stopping import (
     Validation,
 )
 from mercer.forward.task import Task
-from mercer.forward.uncertainty import UncertainExpansions
+from mercer.forward.uncertainty import UncertainDecisions, UncertainExpansions
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.preprocessing.read import TableData

@@ -11,20 +11,18 @@ s²(λ + v̄) at rows like those of the fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from scipy.spatial import cKDTree
-from scipy.stats import norm
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.intervals import IntervalRegressor
+from mercer.base.classifier import DecisionClassifier
 from mercer.base.out_of_fold import LARGEST
-from mercer.data import RowSource, SparseRows, TensorRows
+from mercer.base.uncertainty import ClassUncertaintyMixin, UncertainRegressor, normal_draws
+from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block, make_plan
 from mercer.forward.expansion import Expansion, Objective, evaluate
 from mercer.forward.kernel_metric import sensitivity
@@ -40,37 +38,6 @@ WITHIN, FEWEST = 0.99, 10
 MAX_BASIS = 20_000
 #: The least mean curvature of a loss: that of probabilities of 1e-6.
 LEAST_CURVATURE = 1e-6
-#: Levels of the quantiles of scores that are a standard deviation below and above the mean of normal ones.
-ONE_DEVIATION = norm.cdf([-1.0, 1.0])
-
-
-@dataclass(frozen=True)
-class Uncertainty:
-    """Parts of the uncertainty of predictions, and how far rows are from those of the fit.
-
-    Attributes
-    ----------
-    noise : ndarray of shape (n,) or (n, p)
-        Standard deviation of targets around the function, which more rows would not lower; in units of the target. For
-        classes the mean entropy of the probabilities, in nats.
-    model : ndarray of shape (n,) or (n, p)
-        Standard deviation of the function itself, which more rows near x would lower. For classes the mutual
-        information of class and function.
-    total : ndarray of shape (n,) or (n, p)
-        Standard deviation of new targets, √(noise² + model²). For classes the entropy of the mean probabilities, noise
-        + model.
-    distance : ndarray of shape (n,)
-        Distance to the nearest basis vector as the kernel sees it; 99 % of the basis vectors are nearer than 1 to
-        another one. NaN where the kernel has no distance or there are fewer than ten basis vectors.
-    outside : ndarray of shape (n,)
-        Whether the distance is above 1: the model extrapolates.
-    """
-
-    noise: np.ndarray
-    model: np.ndarray
-    total: np.ndarray
-    distance: np.ndarray
-    outside: np.ndarray
 
 
 def basis_distances(
@@ -91,12 +58,6 @@ def basis_distances(
     between = tree.query(vectors, k=2)[0][:, 1]
     coded = inputs.encode(torch.as_tensor(rows)).numpy() * np.sqrt(curvature)
     return tree.query(coded)[0], float(np.quantile(between, WITHIN))
-
-
-def relative_distances(kernel: Kernel, inputs: InputMap, basis: np.ndarray, source: RowSource) -> np.ndarray:
-    """Distance of rows to the nearest basis vector in units of the reach; NaN where there is none."""
-    found = basis_distances(kernel, inputs, basis, source.take(np.arange(source.n_rows)).cpu().numpy())
-    return np.full(source.n_rows, np.nan) if found is None else found[0] / found[1]
 
 
 class FunctionVariance:
@@ -120,7 +81,10 @@ class FunctionVariance:
 
     def at(self, source: RowSource) -> Tensor:
         """v at rows of a table."""
-        rows = self.expansion.inputs.rows(source, self.plan)
+        return self._at(self.expansion.inputs.rows(source, self.plan))
+
+    def _at(self, rows: RowSource) -> Tensor:
+        """v at rows as the kernel sees them."""
         out = self.basis.new_empty(rows.n_rows)
 
         def visit(where: slice, block: Tensor) -> None:
@@ -130,57 +94,42 @@ class FunctionVariance:
         each_block(rows, self.plan, self.plan.tile_rows(len(self.basis)), visit)
         return out
 
-    def mean_of_new_rows(self, training_rows: RowSource) -> float:
-        """The mean of v at new rows, from training rows: basis vectors are left out."""
-        v = self.at(training_rows)
-        X = self.expansion.inputs.rows(training_rows, self.plan).take(np.arange(training_rows.n_rows)).to(self.basis)
-        known = torch.cdist(X, self.basis).amin(1) == 0
+    def mean_of_new_rows(self, training_rows: RowSource | None = None) -> float:
+        """The mean of v at new rows, from training rows (basis vectors by default): basis vectors are left out."""
+        if training_rows is None:
+            v = self._at(TensorRows(self.basis))
+            known = torch.ones_like(v, dtype=torch.bool)
+        else:
+            rows = self.expansion.inputs.rows(training_rows, self.plan)
+            v = self._at(rows)
+            X = rows.take(np.arange(training_rows.n_rows)).to(self.basis)
+            known = torch.cdist(X, self.basis).amin(1) == 0
         left_out = v / (1 - (v / max(self.noise, torch.finfo(v.dtype).tiny)).clamp(max=LARGEST))
         return float(torch.where(known, left_out, v).mean())
 
+    def noise_and_model(self, source: RowSource, new: float) -> tuple[float, np.ndarray]:
+        """Shares of the deviation of held-out residuals: that of the noise, and of the function at rows of a table.
 
-class UncertainRegressor(IntervalRegressor):
-    """A regressor whose uncertainty has parts; its `_noise_and_model(X)` returns both, n × p, in coded units."""
-
-    _noise_and_model: Callable[[Any], tuple[np.ndarray, np.ndarray]]
-
-    def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Uncertainty of predictions in parts: noise of targets, the function itself, distance from the basis vectors.
-
-        The noise is estimated from held-out residuals, like `predict_interval`, and follows their local size. The
-        standard deviation of the function is that of a Gaussian process with this kernel, noise and basis vectors. It
-        is exact for Gaussian processes and for exact solutions; for models of fewer basis vectors these stand for
-        all rows. It grows with the distance from the rows of `fit`, where intervals promise nothing.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mercer import KernelBoostingRegressor
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.uniform(-2, 2, (300, 1))
-        >>> y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=300)
-        >>> model = KernelBoostingRegressor(kernel="gaussian", random_state=0).fit(X, y)
-        >>> found = model.predict_uncertainty([[0.0], [5.0]])
-        >>> found.outside.tolist(), bool(found.model[1] > 3 * found.model[0])
-        ([False, True], True)
-        >>> bool(0.15 < found.noise[0] < 0.25)
-        True
+        `new` is the mean of v at new rows.
         """
-        check_is_fitted(self)
-        source = read_new(self, X)
-        require(not isinstance(source, SparseRows), "X", "dense for predict_uncertainty", "a wide sparse matrix")
-        noise, model = (self.targets_.scale * part for part in self._noise_and_model(X))
-        if self.targets_.flat:
-            noise, model = noise[:, 0], model[:, 0]
-        distance = relative_distances(*self._basis_of_distances(), source)
-        return Uncertainty(noise, model, np.hypot(noise, model), distance, distance > 1)
+        whole = self.noise + new
+        return float(np.sqrt(self.noise / whole)), np.sqrt(self.at(source).cpu().numpy() / whole)[:, None]
+
+
+class BasisDistances:
+    """Distances from the basis vectors of `_basis_of_distances`, as the kernel sees them."""
 
     def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
         """Kernel, input map and basis vectors as the kernel sees them."""
         raise NotImplementedError
 
+    def _relative_distances(self, source: RowSource) -> np.ndarray:
+        """Distance of rows to the nearest basis vector in units of the reach; NaN where there is none."""
+        found = basis_distances(*self._basis_of_distances(), source.take(np.arange(source.n_rows)).cpu().numpy())
+        return np.full(source.n_rows, np.nan) if found is None else found[0] / found[1]
 
-class UncertainExpansions(UncertainRegressor):
+
+class UncertainExpansions(BasisDistances, UncertainRegressor):
     """The parts of the uncertainty of boosted and greedy regressors."""
 
     expansions_: ClassVar[tuple[Expansion, ...]]
@@ -198,8 +147,7 @@ class UncertainExpansions(UncertainRegressor):
         require(known, "the model", "fitted again to have predict_uncertainty", "a file of version 0.2.0")
         loss = self._objectives[0].loss
         require(loss.quadratic, "loss", "squared for predict_uncertainty", loss)
-        low, high = self.intervals_.quantiles(ONE_DEVIATION).T
-        deviation = (high - low) / 2  # of scores, p
+        deviation = self._score_deviation()
         source, training_rows = read_new(self, X), TensorRows(torch.as_tensor(self.background_))
         plan = make_plan(source.n_rows, self.device, "float64", self.memory_limit)
         size = deviation * self._values_and_scale(X)[1]
@@ -212,7 +160,49 @@ class UncertainExpansions(UncertainRegressor):
         shares = np.array([objective.share for objective in self._objectives])
         for share, expansion, objective in zip(shares / shares.sum(), self.expansions_, self._objectives, strict=True):
             variance = FunctionVariance(expansion, objective, plan)
-            whole = variance.noise + variance.mean_of_new_rows(training_rows)
-            noise += share * np.sqrt(variance.noise / whole) * size
-            model += share * np.sqrt(variance.at(source).cpu().numpy() / whole)[:, None] * typical
+            of_noise, of_model = variance.noise_and_model(source, variance.mean_of_new_rows(training_rows))
+            noise += share * of_noise * size
+            model += share * of_model * typical
         return noise, model
+
+
+class UncertainDecisions(BasisDistances, ClassUncertaintyMixin, DecisionClassifier):
+    """The uncertainty of boosted and greedy classifiers."""
+
+    expansions_: ClassVar[tuple[Expansion, ...]]
+    background_: ClassVar[np.ndarray]
+    device: Any
+    memory_limit: Any
+    _objectives: ClassVar[tuple[Objective, ...]]
+
+    def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
+        first = self.expansions_[0]
+        return first.kernel, first.inputs, np.asarray(first.basis, dtype=np.float64)
+
+    def _probability_draws(self, X: Any) -> Iterator[np.ndarray]:
+        pairwise = getattr(self, "_pairwise", False)
+        require(not pairwise, "kernel", "other than 'precomputed' for predict_uncertainty", "precomputed")
+        known = hasattr(self, "_objectives")
+        require(known, "the model", "fitted again to have predict_uncertainty", "a file of version 0.2.0")
+        decisions = self._answers(X, self.targets_.decisions)
+        deviation = self._deviation(X)
+        for z in normal_draws(decisions.shape[1]):
+            yield self.calibration_.probabilities(decisions + deviation * z)
+
+    def _deviation(self, X: Any) -> np.ndarray:
+        """Standard deviations of decision values (n × p, or n × 1 if outputs share them)."""
+        source, training_rows = read_new(self, X), TensorRows(torch.as_tensor(self.background_))
+        plan = make_plan(source.n_rows, self.device, "float64", self.memory_limit)
+        at_rows = torch.as_tensor(self.targets_.decisions(evaluate(self.expansions_, training_rows, plan)))
+        shares = np.array([objective.share for objective in self._objectives])
+        out: np.ndarray = np.zeros((source.n_rows, 1))
+        for share, expansion, objective in zip(shares / shares.sum(), self.expansions_, self._objectives, strict=True):
+            variance = FunctionVariance(expansion, objective, plan)
+            if objective.loss.likelihood:  # the prior variance of log odds is k/λ
+                size = np.full((1, at_rows.shape[1]), objective.lam)
+            else:  # the variance of codes ±1 around their mean d is 1 − d²
+                left = (1 - at_rows.clamp(-1, 1).square()).mean(0).numpy()
+                whole = variance.noise + variance.mean_of_new_rows(training_rows)
+                size = whole / np.maximum(left, np.finfo(float).tiny)[None]
+            out = out + share * np.sqrt(variance.at(source).cpu().numpy()[:, None] / size)
+        return out

@@ -23,13 +23,14 @@ from mercer.base.probability_calibration import (
     fit_power_and_bias,
     log_probabilities,
 )
+from mercer.base.uncertainty import ClassUncertaintyMixin, normal_draws
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.laplace import LaplaceEvidence
 from mercer.evidence.posterior import Posterior
-from mercer.forward.class_uncertainty import ClassUncertaintyMixin, normal_draws
+from mercer.forward.uncertainty import BasisDistances
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import CALIBRATION_ROWS, leave_one_out_latent
 from mercer.gp.model import FittedGP, fitted_attributes
@@ -52,7 +53,7 @@ LEAST_PIVOT = 1e-9
 
 
 @estimator_dataclass
-class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
+class SparseGPClassifier(BasisDistances, ClassUncertaintyMixin, SetClassifier, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
     The classes' probability is the logistic (or softmax) function of latent functions whose prior is sparse; the

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass, to_numpy
 from mercer.base.parameters import AUTO, NONE, Rule, literal, number, part_of
+from mercer.base.uncertainty import UncertainRegressor
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
@@ -36,7 +37,7 @@ from mercer.evidence.starts import (
     spread_rows,
 )
 from mercer.forward.criteria import Criterion
-from mercer.forward.uncertainty import UncertainRegressor
+from mercer.forward.uncertainty import BasisDistances
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import leave_one_out_intervals, predictive_noise
 from mercer.gp.log_link import LogNormalMean, positive_intervals
@@ -81,7 +82,7 @@ ROW_NOISE = Rule("a number of at least 0, or one for each row", _is_row_noise)
 
 
 @estimator_dataclass
-class SparseGPRegressor(UncertainRegressor, SparseGP):
+class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
     r"""Gaussian process regression on few inducing inputs, with predictions that know their uncertainty.
 
     Maximises the log evidence of the targets under a sparse prior (Q = K_nm K_mm⁻¹ K_mn),

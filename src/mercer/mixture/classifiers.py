@@ -34,6 +34,7 @@ from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.local_logistic import fit_by_gradients
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import logistic_weights
+from mercer.mixture.uncertainty import LEAST_CURVATURE, UncertainClasses, weight_posterior
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
@@ -52,7 +53,7 @@ CALIBRATION_ROWS = 2000
 
 
 @dataclass(eq=False, repr=False)
-class MixtureClassifier(SetClassifier, MixtureEstimator):
+class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
     """Targets are classes.
 
     Attributes
@@ -99,7 +100,13 @@ class MixtureClassifier(SetClassifier, MixtureEstimator):
         log_p = log_probabilities(p)
         true, weight = part.Y[:, 0].long().cpu().numpy(), part.weight.double().cpu().numpy()
         link = fit_power_and_bias(LabelledProbabilities(log_p, true, weight))
-        return {"calibration_": link, "set_scores_": fit_set_scores(link.probabilities(log_p), true, weight)}
+        curvature = max(float(np.average((p * (1 - p)).mean(1), weights=weight)), LEAST_CURVATURE)
+        mixture = fitted.mixture.to(sample.plan.device)
+        return {
+            "calibration_": link,
+            "set_scores_": fit_set_scores(link.probabilities(log_p), true, weight),
+            "_weight_posterior": weight_posterior(sample, mixture, refits.setting.ridge, self._linear, curvature),
+        }
 
     def _encode(self, targets: ClassTargets, y: np.ndarray) -> np.ndarray:
         return targets.class_indices(y).astype(np.float64)[:, None]
@@ -110,13 +117,17 @@ class MixtureClassifier(SetClassifier, MixtureEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`."""
+        return self._calibration.probabilities(self._log_probabilities(X))
+
+    def _log_probabilities(self, X: Any) -> np.ndarray:
+        """Logarithms of the probabilities before calibration."""
         weights: np.ndarray | None = getattr(self, "_readout", None)
 
         def predictor(mixture: Mixture) -> Callable[[Tensor], Tensor]:
             device = mixture.gates.weights.device
             return self._predictor(mixture, None if weights is None else torch.as_tensor(weights, device=device))
 
-        return self._calibration.probabilities(log_probabilities(self._each_row(X, predictor)))
+        return log_probabilities(self._each_row(X, predictor))
 
     @property
     def _calibration(self) -> Any:

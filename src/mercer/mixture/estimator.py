@@ -16,7 +16,7 @@ from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.out_of_fold import Refits
 from mercer.base.parameters import AUTO, check, integer, literal, number
 from mercer.clock import Clock
-from mercer.data import current_group
+from mercer.data import RowSource, current_group
 from mercer.engine import Plan, Sample, each_block, make_plan
 from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.experts import Experts, LinearExperts, NoExperts, NoisyExperts
@@ -271,7 +271,12 @@ class MixtureEstimator(BaseKernelEstimator):
     def _each_row(self, X: Any, make: Callable[[Mixture], Callable[..., Tensor]], *beside: Tensor) -> np.ndarray:
         """Apply the function that `make` returns to each block (D × n) and the same columns of `beside`: n × q."""
         check_is_fitted(self)
-        source = read_new(self, X)
+        return self._each_read_row(read_new(self, X), make, *beside)
+
+    def _each_read_row(
+        self, source: RowSource, make: Callable[[Mixture], Callable[..., Tensor]], *beside: Tensor
+    ) -> np.ndarray:
+        """The same for rows that were read."""
         plan = self._plan(source.n_rows)
         mixture = self.mixture_.to(plan.device)
         function = make(mixture)

@@ -66,13 +66,17 @@ class Gates:
 
     def whitened(self, x: Tensor) -> Tensor:
         """The same log densities (k × n) from whitened rows: slower, exact for any covariance."""
+        return self._constant()[:, None] - 0.5 * self.squared_distances(x)
+
+    def squared_distances(self, x: Tensor) -> Tensor:
+        """Squared Mahalanobis distances from the centres, k × n."""
         if self.root.ndim == 2:
             z = self.root[:, :, None] * (x - self.means[:, :, None])
-            return self._constant()[:, None] - 0.5 * z.square().sum(1)
+            return z.square().sum(1)
         k, D, n = *self.means.shape, x.shape[1]
         W = self.root.mT.reshape(k * D, D)
         offset = (self.root.mT @ self.means[:, :, None]).reshape(k * D, 1)
-        return self._constant()[:, None] - 0.5 * (W @ x - offset).square().reshape(k, D, n).sum(1)
+        return (W @ x - offset).square().reshape(k, D, n).sum(1)
 
     @property
     def expandable(self) -> bool:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.intervals import IntervalRegressor, Intervals
+from mercer.base.intervals import Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS
 from mercer.base.parameters import AUTO, integer, literal, number
 from mercer.engine import Sample
@@ -39,6 +39,7 @@ from mercer.mixture.features import columns
 from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import fit_gradient, least_squares, local_noise, misleading
+from mercer.mixture.uncertainty import UncertainMixture, weight_posterior
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
@@ -52,7 +53,7 @@ PLAIN_PENALTY = 1e-2
 
 
 @dataclass(eq=False, repr=False)
-class MixtureRegressor(IntervalRegressor, MixtureEstimator):
+class MixtureRegressor(UncertainMixture, MixtureEstimator):
     """Targets are numbers, in one column or several.
 
     Parameters
@@ -177,14 +178,16 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         folded = not sample.rows.shard.divided and sample.n_alive <= FOLDED_ROWS
         predict = partial(_mean_and_variance, disagree=local)
         index, found = (refits.out_of_fold(predict) if folded else None) or (sample.spaced(LEFT_OUT_ROWS), None)
-        part = sample.part(index)
+        part, mixture = sample.part(index), fitted.mixture.to(sample.plan.device)
         if found is None:
-            mixture = fitted.mixture.to(sample.plan.device)
             f, std, kept = leave_one_out_scale(mixture, sample, part, disagree=local)
         else:
             f, variance = np.hsplit(found, 2)
             std, kept = np.sqrt(variance), np.ones((len(f), 1))
-        return {"intervals_": Intervals.calibrated(part, index, given, f, std, kept)}
+        return {
+            "intervals_": Intervals.calibrated(part, index, given, f, std, kept),
+            "_weight_posterior": weight_posterior(sample, mixture, refits.setting.ridge, self._linear),
+        }
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets, of the shape `y` had in `fit`; with `return_std` also their standard deviations.
@@ -204,6 +207,15 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         both = self._each_row(X, lambda mixture: mean_and_variance(mixture, disagree=self._local_means))
         values, variance = np.hsplit(both, 2)
         return values, np.sqrt(variance)
+
+    def _typical_scale(self) -> np.ndarray:
+        mixture = self.mixture_.to("cpu")
+        gates = mixture.gates
+        f, variance = mean_and_variance(mixture, disagree=self._local_means)(gates.means.T).chunk(2)
+        scale = variance.sqrt().T.numpy()
+        if self.intervals_.local is not None:
+            scale = scale * self.intervals_.local.at(gates.means.numpy(), f.T.numpy(), self.means_)
+        return np.sqrt(gates.weights.numpy() @ scale**2)[None]
 
 
 @estimator_dataclass
