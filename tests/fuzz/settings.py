@@ -86,6 +86,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "penalty": ("auto", "rkhs", "gram"),
     "polish": (True, False, "auto"),
     "priors": (None, {}, {"length_scale": ("gamma", 3, 6)}, {"length_scale": ("lognormal", 0, 1e-3)}),
+    "local_stage": (True, False),
     "prune": (False, True),
     "rank": (None, 1, 3, 100),
     "recompute": (False,),  # "mrx" only

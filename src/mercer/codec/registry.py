@@ -26,6 +26,7 @@ MODULES = (
     "mercer.kernels.base",
     "mercer.kernels.custom",
     "mercer.kernels.dot",
+    "mercer.kernels.partitioned",
     "mercer.kernels.sparse_rows",
     "mercer.kernels.radial",
     "mercer.kernels.separable",

@@ -35,6 +35,7 @@ from mercer.kernels import (
     Stationary,
     Sum,
 )
+from mercer.kernels.partitioned import Partitioned
 from mercer.kernels.radial import Radial
 
 #: Advice for models that have no such form.
@@ -155,6 +156,8 @@ def diagonal_of(transform: np.ndarray | None) -> bool:
 
 
 def _refusal(kernel: Kernel) -> ValueError:
+    if isinstance(kernel, Partitioned):
+        return ValueError(f"local_stage must be False in fit, got a model with a local stage; {ELSEWHERE}")
     wanted = "a product over its inputs or a mixture of such (Gaussian, Laplacian, Matérn, their sums and products)"
     return ValueError(f"the kernel must be {wanted}, got {kernel!r}; {ELSEWHERE}")
 

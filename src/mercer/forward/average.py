@@ -13,6 +13,7 @@ from mercer.forward.held_out import HeldOutPredictions, validation_predictions
 from mercer.forward.model_selection import KernelMember
 from mercer.forward.refinement_stages import STAGES_SHARE
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
+from mercer.kernels.partitioned import Partitioned
 from mercer.preprocessing.targets import ClassTargets
 
 #: Time that must remain for one more model: in units of the last model of the same candidate, or as a share of the
@@ -41,6 +42,8 @@ def best_average(
 
     def has_time(member: KernelMember) -> bool:
         needed = UNTRIED_SHARE * (budget.seconds or 0.0)
+        if isinstance(first[-1].member.kernel, Partitioned):  # a local stage cannot be cut short
+            needed = max(needed, TIME_FACTOR * min(seconds.values()))
         if member.name in seconds:
             needed = TIME_FACTOR * seconds[member.name]
         interrupted = models[-1][-1].fit.interrupted

@@ -32,7 +32,7 @@ from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selecti
 from mercer.forward.monotone import MonotoneRegression
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.refinement_stages import RefinementSettings, RefinementStages
+from mercer.forward.refinement_stages import RefinementSettings, RefinementStages, time_to_begin
 from mercer.forward.solve.exact import AllRows, likelihood_rows
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.predicted_time import affordable_polish_steps, exact_seconds
@@ -50,7 +50,7 @@ from mercer.stop_reason import StopKind, StopReason
 
 #: Shares of the time budget that are spent when the selection ends, when local length-scales of a large table are
 #: found, and when trial fits on all rows end.
-SELECTION_SHARE, LOCAL_SCALES_SHARE, TRIAL_FITS_SHARE = 0.35, 0.4, 0.6
+SELECTION_SHARE, LOCAL_SCALES_SHARE, TRIAL_FITS_SHARE = 0.35, 0.4, 0.5
 #: Share of the time budget that one exact solution may take, as predicted; the least share that is spent when the
 #: selection before it ends; and the time set aside for it, in units of the prediction.
 EXACT_SHARE, SHORT_SHARE, SAFETY_FACTOR = 0.75, 0.15, 1.3
@@ -64,8 +64,6 @@ POLISHED_VALUES = {"cpu": 1e9, "cuda": 3e9}
 LIKELY_KERNELS = (Matern32(), Gaussian())
 #: Time of exact kernel logistic regression beside that of kernel ridge regression.
 LIKELIHOOD_TIMES = 8.0
-#: Time that a refinement stage needs to begin, in learners: a pass, one learner per length-scale, and one more.
-STAGE_LEARNERS = 4
 
 
 @dataclass(eq=False, repr=False)
@@ -126,6 +124,10 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         a new sample if kernel and sizes are left at "auto". A classifier then prefers rows of small margin, found among
         many more rows. "auto" takes a million rows on a CPU and ten million on a GPU, fewer if memory or `time_budget`
         require it. None takes all rows.
+    local_stage : bool, default True
+        Whether a stage that is exact within cells of about a thousand rows may follow the learners of a large table, if
+        kernel and sizes are left at "auto" and validation rows gain by it (`mercer.forward.local_stage`). Its basis
+        vectors are all rows, and `mercer.shapley_values` refuses such a model.
 
     Attributes
     ----------
@@ -150,6 +152,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
     n_kernels: Annotated[int | str, AUTO | integer()] = "auto"
     max_rows: Annotated[int | str | None, NONE | AUTO | integer(2)] = "auto"
+    local_stage: Annotated[bool, BOOL] = True
 
     _selection_settings: ClassVar[SelectionSettings] = DEFAULT_SETTINGS
     _refinement_settings: ClassVar[RefinementSettings] = RefinementSettings()
@@ -357,15 +360,15 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         )
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
-    def _refinement_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
+    def _with_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
         if not self._can_be_refined(first.fit) or not time_to_begin(first.fit, budget, share):
-            return []
+            return [first]
 
         def begin(problem: Problem, validation: Tensor | None) -> ForwardFit:
             return self._begin_fit(problem, validation, first.fit.rng)
 
         settings = self._refinement_settings
-        stages = RefinementStages(begin, settings, budget, share, self._classes, self._focus())
+        stages = RefinementStages(begin, settings, budget, share, self._classes, self._focus(), local=self.local_stage)
         return stages.refine(first, task)
 
     def _focus(self) -> Focus | None:
@@ -426,11 +429,6 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         seconds = left * (POLISH_SHARE if self._can_be_refined(fit) else 1.0)
         steps = affordable_polish_steps(fit.problem, index, seconds) if left else 0
         return min(steps, POLISH_STEPS), None if steps else "left out: the time budget does not allow a step of it"
-
-
-def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
-    """Whether a refinement stage has time to begin, given the mean time of a learner so far."""
-    return not budget.expired(needing=STAGE_LEARNERS * fit.seconds / max(fit.n_steps, 1), until=share)
 
 
 @estimator_dataclass

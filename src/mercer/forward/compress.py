@@ -131,8 +131,8 @@ class GrowingBasis:
         drawn = (score / waiting).topk(n_drawn)[1]  # n rows without replacement, in proportion to their scores
         V = self.U[: self.size, drawn].T @ self.R[: self.size, : self.size]
         K = self.kernel(self.X[drawn], self.X[drawn])
-        arrays = (part.cpu().numpy() for part in (score[drawn], K - V @ V.T, K.diagonal()))
-        return drawn[_pick(*arrays, n_new)]
+        left, diagonal = (K - V @ V.T).cpu().numpy(), K.diagonal().cpu().numpy()
+        return drawn[_pick(score[drawn].cpu().numpy(), left, diagonal, n_new)]
 
 
 def _pick(score: np.ndarray, S: np.ndarray, diagonal: np.ndarray, n: int) -> list[int]:

@@ -55,8 +55,8 @@ from mercer.preprocessing.targets import Targets
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
-#: Share of the time budget after which no learner is added; the rest is for polish and calibration.
-FITTING_SHARE = 0.7
+#: Share of the remaining time for learners of a table, or of a sample of it: a local stage may follow for the table.
+FITTING_SHARE, SAMPLE_SHARE = 0.7, 0.2
 #: Share of the time budget that is spent when an exact solution ends; calibration and intervals follow.
 SOLVING_SHARE = 0.9
 
@@ -384,7 +384,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         rules = self._stopping_rules(fit)
         if self.time_budget is not None:
             fit.learner.set_deadline(budget, SOLVING_SHARE)
-            rules.append(TimeBudget(fit.seconds + FITTING_SHARE * budget.remaining(until=share), self.time_budget))
+            part = (FITTING_SHARE if task.full_table is None else SAMPLE_SHARE) * budget.remaining(until=share)
+            rules.append(TimeBudget(fit.seconds + part, self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
@@ -407,11 +408,10 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
             refit = None
         targets, folds = task.row_targets, self._calibration_folds
         held_out = held_out_predictions(fit, final, targets, refit, budget, classes=self._classes, folds=folds)
-        first = FittedMember(member, fit, path, final, n_steps, why, held_out)
-        stages = self._refinement_stages(task, first, budget, share)
-        if task.checkpoint is not None and stages:
+        parts = self._with_stages(task, FittedMember(member, fit, path, final, n_steps, why, held_out), budget, share)
+        if task.checkpoint is not None and len(parts) > 1:
             task.checkpoint.finish()
-        return [first, *stages]
+        return parts
 
     def _refit(self, fit: ForwardFit, final: FittedExpansion, n_steps: int, budget: Clock) -> Refit | None:
         """A function that refits the model without some rows, in as many steps; None if that takes too long."""
@@ -437,9 +437,9 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         """Whether refinement stages may follow this fit: they predict validation rows only."""
         return False
 
-    def _refinement_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
-        """Fit refinement stages to the residuals of the first stage, if the model has any."""
-        return []
+    def _with_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
+        """The first stage, and refinement stages that are fitted to its residuals, if the model has any."""
+        return [first]
 
     def _more_models(
         self, task: Task, first: list[FittedMember], budget: Clock, rng: np.random.Generator

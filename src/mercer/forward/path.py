@@ -12,6 +12,7 @@ from torch import Tensor
 from mercer.forward.absorb import Block
 from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
+from mercer.preprocessing.duplicates import MERGED_ROWS
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,10 @@ class FittedExpansion:
     def merged(self) -> FittedExpansion:
         """Merge duplicate basis vectors and add their weights.
 
-        The function is the same, and faster to evaluate.
+        The function is the same, and faster to evaluate. Among more than `MERGED_ROWS` the search takes too long.
         """
+        if len(self.basis) > MERGED_ROWS:
+            return self
         _, group, counts = torch.unique(self.basis, dim=0, return_inverse=True, return_counts=True)
         if len(counts) == len(group):
             return self

@@ -24,6 +24,8 @@ from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.forward.focus import Focus, HingeFocus
 from mercer.forward.held_out import held_out_predictions
+from mercer.forward.large_tables import extrapolate_loss
+from mercer.forward.local_stage import MOST_CELLS, local_stage
 from mercer.forward.loop import ForwardFit, validation_loss
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
@@ -36,8 +38,16 @@ from mercer.stop_reason import StopKind, StopReason
 
 #: Share of the time budget after which nothing is added to refinement stages.
 STAGES_SHARE = 0.95
+#: Time that a refinement stage needs to begin, in learners: a pass, one learner per length-scale, and one more.
+STAGE_LEARNERS = 4
 #: Share of the remaining time that may be spent on sampling rows for the next stage.
 SAMPLING_SHARE = 0.3
+
+#: Share of the time budget that is spent when a local stage ends, and share of the time until then for which it is
+#: planned. It takes as long as this many kernel values of boosting for each row (COVTYPE, two cores).
+LOCAL_SHARE, LOCAL_TIME, LOCAL_VALUES = 0.9, 0.8, 6000
+#: Boosting goes on before a local stage if its losses promise less in this many times as many learners.
+LEARNERS_TO_COME = 3
 
 #: Begins a fit to a problem with validation rows.
 BeginFit = Callable[[Problem, Tensor | None], ForwardFit]
@@ -59,6 +69,7 @@ class RefinementSettings:
     sample_power : `min_gain` is lower for sampled tables, by this power of the share of rows in a sample
     separable : validation error below which stages of a classifier are fitted to rows of small margin only
     max_models : models that are fitted within a time budget, at most
+    cell_rows : rows of a cell of the local stage at most, on a CPU and on a GPU
     """
 
     first_learners: int = 20
@@ -71,6 +82,7 @@ class RefinementSettings:
     sample_power: float = 0.25
     separable: float = 0.1
     max_models: int = 32
+    cell_rows: tuple[int, int] = (1500, 3000)
 
 
 @dataclass
@@ -90,11 +102,13 @@ class RefinementStages:
     focus: Focus | None = None
     checkpoint: Any = None
     sampler: StageSampler | None = None
+    local: bool = True
+    first_losses: list[float] = field(default_factory=list)
     model: list[FittedExpansion] = field(default_factory=list)
     fits: list[ForwardFit] = field(default_factory=list)
 
     def refine(self, first: FittedMember, task: Task) -> list[FittedMember]:
-        """Fit stages to the residuals of the first stage of a model.
+        """The first stage of a model and stages that are fitted to its residuals.
 
         An ensemble gains only a member's share of what the member gains, so `min_gain` is divided by it. A model of a
         sampled table may take longer, since more rows are to make it better.
@@ -105,29 +119,78 @@ class RefinementStages:
             self.sampler = StageSampler.after(first, task, classes=self.classes)
         self.settings = replace(self.settings, min_gain=min_gain)
         self.checkpoint = task.checkpoint
-        self.model = [first.final]
+        self.model, self.first_losses = [first.final], first.fit.history.validation
+        parts = self._local_stage_of_table(first, task)
+        if parts:
+            return parts
         problem = first.fit.problem
         if self.classes:  # margins are products with the codes ±1, not with centred targets
             problem = replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
         f = problem.matrix(first.final.basis).product(first.final.weights)
-        return completed(first, self.fit(problem, f, first.fit.validation))
+        return [first, *completed(first, self.fit(problem, f, first.fit.validation))]
 
     def fit(self, problem: Problem, f: Tensor, validation: Tensor | None) -> list[ForwardFit]:
         """Fit stages to the residuals of a model with values `f` until none lowers the validation loss enough."""
         if self.focus is None:
             self.focus = self._separable_focus(problem, f, validation)
-        begun = self._first_stage(problem, f, validation)
-        if begun is None:
-            return []
-        self.fits = [self.resample(begun)]
         try:
-            self._add_stages()
+            if problem.plan.device.type == "cpu":  # a GPU boosts in seconds what takes minutes on a CPU
+                local = self._local_stage(problem, f, validation)
+                if local is not None and self._is_ahead(local):
+                    return [local]
+            begun = self._first_stage(problem, f, validation)
+            if begun is not None:
+                self.fits = [self.resample(begun)]
+                self._add_stages()
+                problem, f, validation = self.fits[-1].problem, self.fits[-1].f, self.fits[-1].validation
+            local = self._local_stage(problem, f, validation)
+            self.fits += [] if local is None else [local]
         except KeyboardInterrupt:
+            if not self.fits:
+                raise
             self.fits[-1].flush()
             self.fits[-1].interrupted = True
-        if self.fits[-1].interrupted:
+        if self.fits and self.fits[-1].interrupted:
             self.clock.interrupt()
         return self.fits
+
+    def _local_stage(self, problem: Problem, f: Tensor, validation: Tensor | None) -> ForwardFit | None:
+        """A stage that is exact within cells, on the residuals of values `f`, if it gains enough."""
+        if validation is None or not self.local or not problem.loss.quadratic:
+            return None
+        size = self.settings.cell_rows[problem.plan.device.type == "cuda"]
+        return local_stage(problem, f, validation, size, self.settings.min_gain, self.clock, LOCAL_SHARE * self.share)
+
+    def _is_ahead(self, local: ForwardFit) -> bool:
+        """Whether boosting promises no less loss in `LEARNERS_TO_COME` times as many learners as the first stage."""
+        promised = extrapolate_loss(self.first_losses, LEARNERS_TO_COME * len(self.first_losses))
+        return local.history.validation[-1] < promised
+
+    def _local_stage_of_table(self, first: FittedMember, task: Task) -> list[FittedMember]:
+        """The first learners of the first stage, and a local stage on all rows of a table that was sampled.
+
+        Time decides how many rows there are, and of how many learners they are the residuals. Empty on a GPU, if memory
+        or time do not suffice, or if the local stage is not ahead.
+        """
+        table, problem = task.full_table, first.fit.problem
+        if self.sampler is None or table is None or not self.local or problem.plan.device.type == "cuda":
+            return []
+        n_basis = np.array(first.fit.history.n_basis[: first.n_steps])
+        rate = 2 * n_basis[-1] * problem.n_candidates / first.fit.seconds  # a learner takes two passes
+        values = LOCAL_TIME * rate * self.clock.remaining(until=LOCAL_SHARE * self.share)
+        n_rows = min(table.n_alive, MOST_CELLS * self.settings.cell_rows[0], values / (LOCAL_VALUES + n_basis[0]))
+        if n_rows < problem.n_candidates or not problem.plan.holds_rows(int(n_rows), table.n_columns):
+            return []
+        n_steps = max(int(np.searchsorted(n_basis, values / n_rows - LOCAL_VALUES, side="right")), 1)
+        final = FittedExpansion.at(first.path, n_steps, problem)
+        residuals, validation = self.sampler.random_rows([final], int(n_rows))
+        residuals = replace(residuals, kernel=problem.kernel)
+        local = self._local_stage(residuals, torch.zeros_like(residuals.y), validation)
+        if local is None or not self._is_ahead(local):
+            return []
+        held_out = held_out_predictions(first.fit, final, task.row_targets)
+        first = replace(first, final=final, n_steps=n_steps, held_out=held_out)
+        return [first, *completed(first, [local])]
 
     def _add_stages(self) -> None:
         """Add learners to the last stage and begin further stages, until none lowers the validation loss enough."""
@@ -218,6 +281,11 @@ class RefinementStages:
         factors = (self.settings.shorter, *(self.settings.shortest if done else ()))
         following, gain = _best(self._next_stage(current, factor) for factor in factors)
         return following if gain > least else None
+
+
+def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
+    """Whether a refinement stage has time to begin, given the mean time of a learner so far."""
+    return not budget.expired(needing=STAGE_LEARNERS * fit.seconds / max(fit.n_steps, 1), until=share)
 
 
 def _mean_gain(losses: list[float], n_learners: int) -> float:

@@ -198,13 +198,24 @@ class StageSampler:
         else:
             self.candidates = self._thin_large_margins(known.plus(new, self.plan), threshold)
         drawn = self._training_rows(self.candidates, threshold)
-        rows = ScoredRows.joined([drawn, self.held_out])
+        problem, places = self._residuals(drawn, self.held_out)
+        return replace(problem, kernel=kernel), places
+
+    def random_rows(self, model: Sequence[FittedExpansion], n: int) -> tuple[Problem, Tensor]:
+        """The residuals of a model at about `n` random rows of the table, and the places of validation rows."""
+        parts = [block.plus(model, self.plan) for block in self._random_rows(n)]
+        held_out = replace(self.held_out, f=torch.zeros_like(self.held_out.f)).plus(model, self.plan)
+        return self._residuals(ScoredRows.joined(parts), held_out)
+
+    def _residuals(self, drawn: ScoredRows, held_out: ScoredRows) -> tuple[Problem, Tensor]:
+        """The problem of the residuals of these rows, and the places of the validation rows behind them."""
+        rows = ScoredRows.joined([drawn, held_out])
         validation_weight = torch.cat([torch.zeros_like(drawn.weight), self.validation_weight])
         residuals = self.first.with_sample(
             rows=TensorRows(rows.rows), Y=rows.y - rows.f, weight=rows.weight, validation_weight=validation_weight
         )
-        problem = replace(residuals, kernel=kernel, codes=rows.y + self.offset)
-        return problem, torch.arange(len(drawn.f), len(rows.f), device=self.plan.device)
+        places = torch.arange(len(drawn.f), len(rows.f), device=self.plan.device)
+        return replace(residuals, codes=rows.y + self.offset), places
 
     def _training_rows(self, candidates: ScoredRows, threshold: float) -> ScoredRows:
         """About `size` rows of small margin, and all kept rows of large margin."""

@@ -30,11 +30,14 @@ from mercer.kernels import (
     Stationary,
     Sum,
 )
+from mercer.kernels.partitioned import Partitioned
 
 
 @singledispatch
 def tile(kernel: Kernel, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
     """K(rows, Z) in `dtype`, of rows in float64 as the kernel sees them."""
+    if isinstance(kernel, Partitioned):
+        raise ValueError("local_stage must be False for a model in an ONNX graph, got a model with a local stage")
     raise ValueError(f"an ONNX graph can hold mercer's own kernels alone, got {type(kernel).__name__}")
 
 

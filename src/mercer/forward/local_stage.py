@@ -1,0 +1,89 @@
+"""A last stage that is exact within cells of the inputs, fitted to the residuals of a model of all rows.
+
+Boosting learns what varies over long distances from few basis vectors. What varies over short ones needs many, and rows
+far apart tell nothing of one another there. So the residuals are fitted cell by cell, with all rows of a cell as basis
+vectors (`mercer.kernels.partitioned`). Validation rows choose the length-scale on some of the cells, and tell what the
+stage gains. Liquid SVMs (Steinwart and Thomann 2017) and local Gaussian processes (Snelson and Ghahramani 2007, PIC)
+divide large tables in the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.clock import Clock
+from mercer.data import TensorRows
+from mercer.forward.loop import ForwardFit
+from mercer.forward.problem import Problem
+from mercer.forward.solve.cells import ExactInCells
+from mercer.kernels import Kernel
+from mercer.kernels.partitioned import Cells, Partitioned
+from mercer.progress import report_step
+from mercer.selection.more_rows import scaled
+from mercer.selection.parallel import run_on_one_core
+
+#: The fewest cells that are worth a stage, the most that are found quickly, and rows of a cell at most, in units of
+#: those wanted: equal rows stay together.
+FEWEST_CELLS, MOST_CELLS, LARGEST_CELL = 8, 1024, 3
+#: Factors on length-scales that are tried, and the cells that compare them.
+LENGTH_FACTORS, TRIED_CELLS = (1.0, 0.5, 0.25), 32
+
+
+def local_stage(
+    problem: Problem, f: Tensor, validation: Tensor, cell_rows: int, min_gain: float, clock: Clock, share: float
+) -> ForwardFit | None:
+    """The stage after its only step, on the residuals of values `f`, with at most `cell_rows` rows in a cell.
+
+    None if rows are few, too many, or not in the memory of one process, if time does not suffice, or if the validation
+    loss does not fall by the share `min_gain`.
+    """
+    rows, index = problem.rows, problem.candidates()
+    if not isinstance(rows, TensorRows) or rows.shard.divided:
+        return None
+    if not FEWEST_CELLS * cell_rows <= len(index) <= MOST_CELLS * cell_rows:
+        return None
+    report_step("local stage")
+    cells = run_on_one_core(lambda: Cells.split(rows.X[index], cell_rows, np.random.default_rng(0)))
+    cell = cells.of(rows.X)
+    if int(torch.bincount(cell[index]).max()) > LARGEST_CELL * cell_rows:
+        return None
+    tried = torch.as_tensor(np.random.default_rng(1).permutation(cells.n_cells)[:TRIED_CELLS], device=cell.device)
+    part = torch.isin(cell, tried).nonzero()[:, 0]
+    scoring = torch.isin(part, validation).nonzero()[:, 0]
+    residuals = problem.residual_problem(f, problem.kernel)
+    kernel, least, shortest = None, (1 - min_gain) * _loss(residuals.subset(part), scoring), np.inf
+    for trial, loss, seconds in _trials(residuals.subset(part), scoring, cells):
+        kernel, least = (trial, loss) if loss < least else (kernel, least)
+        shortest = min(shortest, seconds)  # the first one may have to compile
+    if kernel is None or clock.expired(needing=shortest * len(rows.X) / len(part), until=share):
+        return None
+    fit = _fitted(replace(residuals, kernel=Partitioned(kernel, cells)), validation)
+    return fit if fit.history.validation[-1] < (1 - min_gain) * _loss(residuals, validation) else None
+
+
+def _loss(residuals: Problem, validation: Tensor) -> float:
+    """The mean loss of validation rows without the stage."""
+    values = residuals.loss.value(residuals.y[validation], torch.zeros_like(residuals.y[validation]))
+    return float(residuals.validation_mean(values, validation)) if len(validation) else 0.0
+
+
+def _trials(problem: Problem, validation: Tensor, cells: Cells) -> Iterator[tuple[Kernel, float, float]]:
+    """Kernels of several length-scales, their loss at validation rows, and seconds; none without such rows."""
+    for factor in LENGTH_FACTORS if len(validation) else ():
+        began, kernel = time.perf_counter(), scaled(problem.kernel, factor)
+        fit = _fitted(replace(problem, kernel=Partitioned(kernel, cells)), validation)
+        yield kernel, fit.history.validation[-1], time.perf_counter() - began
+
+
+def _fitted(problem: Problem, validation: Tensor) -> ForwardFit:
+    """The fit of a partitioned kernel after its only step."""
+    fit = ForwardFit(problem, ExactInCells(), np.random.default_rng(0), block_length=1, validation=validation)
+    fit.step()
+    fit.flush()
+    return fit
