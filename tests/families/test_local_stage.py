@@ -46,6 +46,7 @@ def test_a_row_has_one_cell_in_both_precisions():
     X = torch.randint(0, 4, (3000, 5), generator=torch.Generator().manual_seed(0)).double()
     cells = Cells.split(X, 100, np.random.default_rng(0))
     assert torch.equal(cells.of(X), cells.of(X.float()))
+    assert torch.equal(torch.cat([cells.of(row[None]) for row in X[:200].float()]), cells.of(X[:200]))
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)

@@ -212,8 +212,9 @@ class StageSampler:
         rows = ScoredRows.joined([drawn, held_out])
         validation_weight = torch.cat([torch.zeros_like(drawn.weight), self.validation_weight])
         residuals = self.first.with_sample(
-            rows=TensorRows(rows.rows), Y=rows.y - rows.f, weight=rows.weight, validation_weight=validation_weight
-        )
+            rows=TensorRows(rows.rows), Y=rows.y - rows.f, weight=rows.weight, validation_weight=validation_weight,
+            row_groups=None,
+        )  # fmt: skip
         places = torch.arange(len(drawn.f), len(rows.f), device=self.plan.device)
         return replace(residuals, codes=rows.y + self.offset), places
 

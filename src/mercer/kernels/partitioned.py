@@ -70,9 +70,18 @@ class Cells:
 
     def of(self, X: Tensor) -> Tensor:
         """The cell of each row."""
+        if len(X) == 1 and X.device.type == "cpu":
+            return torch.tensor([self._of_row(X[0].numpy())])
         found = torch.zeros(len(X), dtype=torch.long, device=X.device)
         self._descend(X, torch.arange(len(X), device=X.device), 0, 0, found)
         return found
+
+    def _of_row(self, row: np.ndarray) -> int:
+        """The cell of a single row, without the cost of calls that many rows share."""
+        node = 0
+        for _ in range(self.depth):
+            node = 2 * node + 1 + int(self.directions[node].astype(row.dtype) @ row > self.thresholds[node])
+        return node - len(self.thresholds)
 
     def _descend(self, X: Tensor, rows: Tensor, level: int, place: int, found: Tensor) -> None:
         """Write the cells of rows that are at a node: the one at this `place` of its `level`.
@@ -167,12 +176,20 @@ class PartitionedColumns(Columns):
         """The basis vectors of each cell, by their places."""
         return dict(rows_by_cell(self.kernel.cells.of(self.Z)))
 
+    @cached_property
+    def _bound(self) -> dict[int, Columns]:
+        """The kernel bound to the basis vectors of cells that were asked for."""
+        return {}
+
     def _cells(self, X: Tensor) -> Iterator[tuple[Tensor, Tensor, Columns]]:
         """Places of rows, places of basis vectors, and the kernel bound to these, for each cell with both."""
         for cell, rows in rows_by_cell(self.kernel.cells.of(X)):
             members = self._members.get(cell)
-            if members is not None:
-                yield rows, members, self.kernel.kernel.columns(self.Z[members])
+            if members is None:
+                continue
+            if cell not in self._bound:
+                self._bound[cell] = self.kernel.kernel.columns(self.Z[members])
+            yield rows, members, self._bound[cell]
 
     def __call__(self, X: Tensor) -> Tensor:
         tile = X.new_zeros(len(X), len(self.Z))
