@@ -34,8 +34,9 @@ WORTHWHILE = 3
 #: Step length along a logarithm, and along an inducing input in units of the inputs' spread.
 RATE = 0.1
 #: Adam's decay rates of gradients and of their squares (Kingma and Ba 2015); the second is smaller than usual, since
-#: there are few steps.
-MOMENTUM, SQUARES = 0.9, 0.99
+#: there are few steps. Titsias' bound of many rows takes a smaller one still: its large first gradients would shorten
+#: a hundred steps. 100 steps reach 0.304 instead of 0.293 nats a row on pol, −0.250 instead of −0.274 on elevators.
+MOMENTUM, SQUARES, BOUND_SQUARES = 0.9, 0.99, 0.9
 #: Number of last parts whose evidences are averaged.
 AVERAGED = 10
 #: L-BFGS ends when this many steps gain less than so many nats a row and step: predictions hardly change then.
@@ -50,6 +51,7 @@ def ascend(
     noise_bounds: tuple[float, float] | None = None,
     length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
     n_steps: int = 100,
+    squares: float = SQUARES,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
@@ -77,8 +79,8 @@ def ascend(
             values.append(value)
             taken += 1
             first = MOMENTUM * first + (1 - MOMENTUM) * slope
-            second = SQUARES * second + (1 - SQUARES) * slope**2
-            mean, size = first / (1 - MOMENTUM**taken), np.sqrt(second / (1 - SQUARES**taken))
+            second = squares * second + (1 - squares) * slope**2
+            mean, size = first / (1 - MOMENTUM**taken), np.sqrt(second / (1 - squares**taken))
             late = max(2 * (step + 1) / n_steps - 1, 0.0)
             x = x + rate * 0.5 * (1 + math.cos(math.pi * late)) * mean / (size + 1e-12)
             x = np.clip(x, at.low, at.high)
@@ -113,6 +115,7 @@ def optimise(
     n_rough: int = 100,
     max_iter: int = 100,
     tol: float = 1e-7,
+    squares: float = SQUARES,
     length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
@@ -134,7 +137,7 @@ def optimise(
     if not free or n_rough == 0 or ("basis" not in free and n <= 2 * n_part):
         return climb(evidence(data), start, **fine)
     began = time.perf_counter()
-    rough = explore(evidence, start, data, rng=rng, n_steps=n_rough, **shared)
+    rough = explore(evidence, start, data, rng=rng, n_steps=n_rough, squares=squares, **shared)
     taken = data.rows.shard.group.first(lambda: time.perf_counter() - began)
     seconds_per_row = taken / (max(rough.n_iter, 1) * min(n_part, n))
     if clock.remaining() < WORTHWHILE * seconds_per_row * n:

@@ -64,8 +64,9 @@ SLOPE_VARIANCE = 0.1
 FAMILY_ROWS = 400
 #: Noise, for targets of unit variance, below which these rows decide the parameters too.
 LITTLE_NOISE = 1e-4
-#: Noise at which a search of Titsias' bound starts. With much noise it may take for noise what few inducing inputs
-#: leave unexplained, and end there: 0.28 instead of 1.00 of the variance of a smooth function of 40 rows.
+#: Noise at which a search of Titsias' bound starts if all rows are one part. With much noise it may take for noise
+#: what few inducing inputs leave unexplained, and end there: 0.28 instead of 1.00 of the variance of a smooth function
+#: of 40 rows. Many rows start with much noise: 100 steps of Adam reach 0.293 nats a row on pol instead of −0.043.
 BOUND_NOISE = 0.01
 
 
@@ -267,7 +268,8 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         much for the exact evidence to be near theirs (pol).
         """
         collapsed = task.approximation.bound and not task.approximation.stochastic
-        family, plain_noise = named_family(self.kernel), BOUND_NOISE if collapsed else PLAIN_NOISE
+        little = collapsed and not task.has_many_rows
+        family, plain_noise = named_family(self.kernel), BOUND_NOISE if little else PLAIN_NOISE
         if family is not None:
             return plain_start(family, spread_rows(task.data), self.ard), plain_noise
         kernel, noise = self._tuned(task, task.data, min(FAMILY_ROWS, self.tuning_rows))

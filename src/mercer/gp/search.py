@@ -19,7 +19,7 @@ from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.exact import log_evidence
-from mercer.evidence.optimise import explore, optimise
+from mercer.evidence.optimise import BOUND_SQUARES, SQUARES, explore, optimise
 from mercer.evidence.starts import elsewhere, plain_start, spread_rows
 from mercer.gp.svgp import StochasticEvidence
 from mercer.gp.task import GPTask, choose_rows
@@ -86,6 +86,7 @@ class SparseSearch:
             self.task.data,
             n_rough=self.max_iter,
             max_iter=self.max_iter if ends else max(self.max_iter // 4, 1),
+            squares=BOUND_SQUARES if self.task.approximation.bound and self.task.has_many_rows else SQUARES,
             **moves,
         )
 

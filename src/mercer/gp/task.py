@@ -47,6 +47,11 @@ class GPTask:
         """Whether inducing inputs are chosen among the rows, as many and as often as needed."""
         return not isinstance(self.inducing, Tensor)
 
+    @property
+    def has_many_rows(self) -> bool:
+        """Whether the first steps of a search see random parts of the rows, not all of them."""
+        return self.data.n_total > self.data.plan.part_rows(self.n_inducing)
+
     def start(self, kernel: Kernel, noise: float, m: int) -> tuple[np.ndarray, Tensor]:
         """Rows (none for given inputs) and inducing inputs at which a search starts."""
         if not self.draws:
