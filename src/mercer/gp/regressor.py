@@ -282,9 +282,8 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
 
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()
-        if isinstance(self._loss(), Poisson):
-            pass  # counts have no noise
-        elif self._noise_given() is None and (self._tunes() or self.alpha is not None):
+        left_open = self._noise_given() is None and not isinstance(self._loss(), Poisson)  # counts have no noise
+        if left_open and (self._tunes() or self.alpha is not None):
             free.add("noise")  # a start includes the known noise of rows
         return free | ({"basis"} if self._moves(approximation) else set())
 
@@ -413,9 +412,9 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         """
         check_is_fitted(self)
         require(not (return_std and return_cov), "return_cov", "False where return_std is True", True)
-        model: FittedGP = self._models[0]
         if isinstance(self.targets_, PositiveTargets):
             return self._predict_positive(X, return_std, return_cov, include_noise)
+        model: FittedGP = self._models[0]
         [(mean, cov)] = self._moments(X, variances=return_std)
         decoded, noise = self.targets_.decode(mean), model.predictive_noise if include_noise else 0.0
         if return_std:
