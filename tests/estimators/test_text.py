@@ -152,22 +152,22 @@ def test_held_out_rows_have_no_part_in_the_regression() -> None:
     [
         KernelBoostingRegressor(**QUICK),
         GreedyKernelRegressor(10, **QUICK),
-        SparseGPRegressor(10, max_iter=3, random_state=0),
+        SparseGPRegressor(5, max_iter=1, random_state=0),
         KernelBoostingClassifier(**QUICK),
         mercer.NRBFRegressor(2, random_state=0),
     ],
 )
 def test_every_family_takes_text_from_any_frame_and_keeps_it_in_files(estimator, tmp_path) -> None:
-    frame = FRAME[:120]
-    y = SCORE[:120] > 0 if isinstance(estimator, KernelBoostingClassifier) else SCORE[:120]
-    weight = np.linspace(0.5, 2.0, 120)
+    frame = FRAME[:60]
+    y = SCORE[:60] > 0 if isinstance(estimator, KernelBoostingClassifier) else SCORE[:60]
+    weight = np.linspace(0.5, 2.0, 60)
     fitted = clone(estimator).fit(frame, y, sample_weight=weight)
     fitted.save(tmp_path / "model.mercer")
     np.testing.assert_array_equal(load(tmp_path / "model.mercer").predict(FRAME), fitted.predict(FRAME))
     assert load(tmp_path / "model.mercer").get_params()["text_features"] == "from_values"
-    for other in (frame.assign(review=frame["review"].astype("string")), frame.to_numpy(dtype=object)):
-        again = clone(estimator).fit(other, y, sample_weight=weight)
-        np.testing.assert_allclose(again.predict(other), fitted.predict(frame), rtol=1e-6)
+    other = frame.assign(review=frame["review"].astype("string")).to_numpy(dtype=object)
+    again = clone(estimator).fit(other, y, sample_weight=weight)
+    np.testing.assert_allclose(again.predict(other), fitted.predict(frame), rtol=1e-6)
 
 
 @pytest.mark.parametrize("transformer", [mercer.GreedyNystroem(5, random_state=0), mercer.EmpiricalKernelMap()])
@@ -177,14 +177,14 @@ def test_models_without_targets_see_the_directions(transformer) -> None:
     assert fitted.columns_[1]["map"].startswith("text: 30 directions of ")
 
 
-def test_polars_and_csv_files_hold_text(model, tmp_path) -> None:
+def test_polars_and_csv_files_hold_text(tmp_path) -> None:
     polars = pytest.importorskip("polars")
-    np.testing.assert_allclose(model.predict(polars.from_pandas(FRAME)), model.predict(FRAME))
-    fits = (KernelBoostingRegressor(**QUICK).fit(frame, SCORE) for frame in (FRAME, polars.from_pandas(FRAME)))
-    np.testing.assert_allclose(*(fitted.predict(FRAME) for fitted in fits))
     FRAME.assign(score=SCORE).to_csv(tmp_path / "train.csv", index=False)
-    fitted = KernelBoostingRegressor(random_state=0).fit(mercer.data.CsvRows(tmp_path / "train.csv", target="score"))
-    np.testing.assert_allclose(fitted.predict(FRAME), model.predict(FRAME), rtol=1e-6)
+    file = mercer.data.CsvRows(tmp_path / "train.csv", target="score")
+    tables = ((FRAME, SCORE), (polars.from_pandas(FRAME), SCORE), (file, None))
+    first, second, third = (KernelBoostingRegressor(**QUICK).fit(X, y).predict(X) for X, y in tables)
+    np.testing.assert_allclose(second, first)
+    np.testing.assert_allclose(third, first, rtol=1e-6)
 
 
 def test_a_text_is_one_input_of_explanations(model) -> None:
@@ -195,10 +195,9 @@ def test_a_text_is_one_input_of_explanations(model) -> None:
     assert found.data[0, 1] == FRAME["review"][0]
 
 
-@pytest.mark.parametrize("dtype", ["object", "string"])
-def test_the_report_shows_the_words_that_matter(model, dtype: str) -> None:
+def test_the_report_shows_the_words_that_matter(model) -> None:
     new, truth = reviews(100, 2)
-    page = mercer.report(model, new.astype({"review": dtype}), truth, path=None, X_train=FRAME, y_train=SCORE)
+    page = mercer.report(model, new.astype({"review": "string"}), truth, path=None, X_train=FRAME, y_train=SCORE)
     found = page.to_dict()["effects"]["inputs"]["review"]
     change = dict(zip(found["at"], found["change"], strict=True))
     assert set(GOOD + BAD) <= set(change)
