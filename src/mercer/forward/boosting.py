@@ -367,9 +367,9 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         def begin(problem: Problem, validation: Tensor | None) -> ForwardFit:
             return self._begin_fit(problem, validation, first.fit.rng)
 
-        settings = self._refinement_settings
-        stages = RefinementStages(begin, settings, budget, share, self._classes, self._focus(), local=self.local_stage)
-        return stages.refine(first, task)
+        local = self.local_stage and getattr(self, "monotonic_cst", None) is None  # slopes jump between cells
+        settings, focus = self._refinement_settings, self._focus()
+        return RefinementStages(begin, settings, budget, share, self._classes, focus, local=local).refine(first, task)
 
     def _focus(self) -> Focus | None:
         return None if self.focus is None else Focus.resolve(self.focus, "focus")

@@ -69,6 +69,8 @@ LOWEST, BLOCK = 200, 500
 FEW = 10
 #: Rounds after which the margin has doubled.
 SLOW_ROUNDS = 10
+#: Time of the rounds at most, in units of the time of the fit without constraints, and seconds that they always have.
+TIMES, SECONDS = 2.0, 20.0
 #: Slopes of at least this are not negative: values of a function are rounded.
 ROUNDING = -1e-9
 
@@ -106,7 +108,8 @@ class MonotoneRegression:
         if not signs:
             return compressed
         report_step("monotone constraints")
-        return replace(compressed, parts=monotone_members(compressed.parts, signs, task))
+        seconds = min(max(TIMES * budget.elapsed(), SECONDS), budget.remaining())
+        return replace(compressed, parts=monotone_members(compressed.parts, signs, task, Clock(seconds)))
 
     def _require_constrainable(self, data: TableData) -> None:
         """Refuse what cannot be constrained, before anything is fitted."""
@@ -345,16 +348,17 @@ def least_distance(G: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return -residual[:-1] / residual[-1], multipliers > 0
 
 
-def monotone_members(parts: list[FittedMember], signs: dict[int, int], task: Task) -> list[FittedMember]:
+def monotone_members(parts: list[FittedMember], signs: dict[int, int], task: Task, clock: Clock) -> list[FittedMember]:
     """Correct ensemble members such that their sum has slopes of these signs along coordinates of the table."""
     source = _point_source(task.data, signs)
     corrections = [Correction(part) for part in parts]
     held_out = ensemble_predictions(parts)
     residual = (held_out.targets - held_out.values)[:, 0]
     error = float(np.sqrt(np.average(residual**2, weights=held_out.weight)))
-    planes = CuttingPlanes(corrections, source, error)
+    planes = CuttingPlanes(corrections, source, error, clock)
     if not planes.run():
-        warn("some slopes of the model may have signs other than those of monotonic_cst, which its kernels cannot meet")
+        why = "they took too long to find" if clock.expired() else "its kernels cannot meet them"
+        warn(f"some slopes of the model may have signs other than those of monotonic_cst: {why}")
     return [found.corrected(part, source.limits) for found, part in zip(corrections, parts, strict=True)]
 
 
@@ -376,8 +380,10 @@ def _lengths(corrections: list[Correction], steps: Steps) -> Tensor:
 class CuttingPlanes:
     """The quadratic program of the constraints found so far, to which rounds of random points add those violated."""
 
-    def __init__(self, corrections: list[Correction], source: PointSource, error: float) -> None:
-        self.corrections, self.source = corrections, source
+    def __init__(
+        self, corrections: list[Correction], source: PointSource, error: float, clock: Clock | None = None
+    ) -> None:
+        self.corrections, self.source, self.clock = corrections, source, clock or Clock()
         self.sizes = [len(part.S) for part in corrections]
         ranges = torch.stack([_lengths(corrections, source.along(k)).sum() for k in range(len(source.signs))])
         self.margin = MARGIN * error / ranges.clamp(min=1e-300)
@@ -387,7 +393,7 @@ class CuttingPlanes:
 
     def run(self) -> bool:
         """Whether the last rounds found no violation."""
-        while self.n_rounds < ROUNDS and self.clean < CLEAN_ROUNDS:
+        while self.n_rounds < ROUNDS and self.clean < CLEAN_ROUNDS and not self.clock.expired():
             n_violated = self._round(self.source.draw(self.n_points))
             self.n_rounds += 1
             self.clean = 0 if n_violated or self.n_points < MOST_POINTS else self.clean + 1
