@@ -71,6 +71,8 @@ FEW = 10
 SLOW_ROUNDS = 10
 #: Time of the rounds at most, in units of the time of the fit without constraints, and seconds that they always have.
 TIMES, SECONDS = 2.0, 20.0
+#: The largest factor on the held-out error with which constraints that are not met everywhere are kept.
+MOST_RISE = 1.25
 #: Slopes of at least this are not negative: values of a function are rounded.
 ROUNDING = -1e-9
 
@@ -352,14 +354,27 @@ def monotone_members(parts: list[FittedMember], signs: dict[int, int], task: Tas
     """Correct ensemble members such that their sum has slopes of these signs along coordinates of the table."""
     source = _point_source(task.data, signs)
     corrections = [Correction(part) for part in parts]
+    error = _held_out_error(parts)
+    met = CuttingPlanes(corrections, source, error, clock).run()
+    corrected = [found.corrected(part, source.limits) for found, part in zip(corrections, parts, strict=True)]
+    if met:
+        return corrected
+    why = "they took too long to find" if clock.expired() else "its kernels cannot meet them"
+    after = _held_out_error(corrected)
+    if after > MOST_RISE * error:  # a search that has not ended may leave a function far from the rows
+        warn(
+            f"the model does not follow monotonic_cst: {why}, and its error would be {after / error:.3g} times as large"
+        )
+        return parts
+    warn(f"some slopes of the model may have signs other than those of monotonic_cst: {why}")
+    return corrected
+
+
+def _held_out_error(parts: list[FittedMember]) -> float:
+    """Root mean squared error of held-out rows, in units of the coded targets."""
     held_out = ensemble_predictions(parts)
     residual = (held_out.targets - held_out.values)[:, 0]
-    error = float(np.sqrt(np.average(residual**2, weights=held_out.weight)))
-    planes = CuttingPlanes(corrections, source, error, clock)
-    if not planes.run():
-        why = "they took too long to find" if clock.expired() else "its kernels cannot meet them"
-        warn(f"some slopes of the model may have signs other than those of monotonic_cst: {why}")
-    return [found.corrected(part, source.limits) for found, part in zip(corrections, parts, strict=True)]
+    return float(np.sqrt(np.average(residual**2, weights=held_out.weight)))
 
 
 def _point_source(data: TableData, signs: dict[int, int]) -> PointSource:
