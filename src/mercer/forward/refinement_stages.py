@@ -45,7 +45,7 @@ SAMPLING_SHARE = 0.3
 
 #: Share of the time budget that is spent when a local stage ends, and share of the time until then for which it is
 #: planned. It takes as long as this many kernel values of boosting for each row (COVTYPE, two cores).
-LOCAL_SHARE, LOCAL_TIME, LOCAL_VALUES = 0.9, 0.8, 6000
+LOCAL_SHARE, LOCAL_TIME, LOCAL_VALUES = 0.9, 0.8, 10_000
 #: Boosting goes on before a local stage if its losses promise less in this many times as many learners.
 LEARNERS_TO_COME = 3
 
