@@ -27,6 +27,7 @@ from mercer.kernels.partitioned import Cells, Partitioned
 from mercer.progress import report_step
 from mercer.selection.more_rows import scaled
 from mercer.selection.parallel import run_on_one_core
+from mercer.selection.score import mean_and_variance
 
 #: The fewest cells that are worth a stage, the most that are found quickly, and rows of a cell at most, in units of
 #: those wanted: equal rows stay together.
@@ -41,7 +42,7 @@ def local_stage(
     """The stage after its only step, on the residuals of values `f`, with at most `cell_rows` rows in a cell.
 
     None if rows are few, too many, or not in the memory of one process, if time does not suffice, or if the validation
-    loss does not fall by the share `min_gain`.
+    loss does not fall by the share `min_gain` and more than chance explains.
     """
     rows, index = problem.rows, problem.candidates()
     if not isinstance(rows, TensorRows) or rows.shard.divided:
@@ -57,20 +58,34 @@ def local_stage(
     part = torch.isin(cell, tried).nonzero()[:, 0]
     scoring = torch.isin(part, validation).nonzero()[:, 0]
     residuals = problem.residual_problem(f, problem.kernel)
-    kernel, least, shortest = None, (1 - min_gain) * _loss(residuals.subset(part), scoring), np.inf
-    for trial, loss, seconds in _trials(residuals.subset(part), scoring, cells):
+    some = residuals.subset(part)
+    before = _mean(some, scoring, _losses(some, scoring, torch.zeros_like(some.y)))
+    kernel, least, shortest = None, (1 - min_gain) * before, np.inf
+    for trial, loss, seconds in _trials(some, scoring, cells):
         kernel, least = (trial, loss) if loss < least else (kernel, least)
         shortest = min(shortest, seconds)  # the first one may have to compile
     if kernel is None or clock.expired(needing=shortest * len(rows.X) / len(part), until=share):
         return None
     fit = _fitted(replace(residuals, kernel=Partitioned(kernel, cells)), validation)
-    return fit if fit.history.validation[-1] < (1 - min_gain) * _loss(residuals, validation) else None
+    return fit if _gains(fit, residuals, min_gain) else None
 
 
-def _loss(residuals: Problem, validation: Tensor) -> float:
-    """The mean loss of validation rows without the stage."""
-    values = residuals.loss.value(residuals.y[validation], torch.zeros_like(residuals.y[validation]))
-    return float(residuals.validation_mean(values, validation)) if len(validation) else 0.0
+def _gains(fit: ForwardFit, residuals: Problem, min_gain: float) -> bool:
+    """Whether the validation loss falls by the share `min_gain`, and by more than the standard error of its fall."""
+    rows = fit.validation
+    assert rows is not None
+    before, after = _losses(residuals, rows, torch.zeros_like(fit.f)), _losses(residuals, rows, fit.f)
+    fall, variance = mean_and_variance(before - after, residuals.validation_weight(rows))
+    return bool(fall > variance.sqrt()) and float(fall) > min_gain * _mean(residuals, rows, before)
+
+
+def _losses(residuals: Problem, rows: Tensor, f: Tensor) -> Tensor:
+    """The loss of each of some rows for values `f` of the stage at all rows, in the mean over outputs."""
+    return residuals.loss.value(residuals.y[rows], f[rows]).double().mean(1)
+
+
+def _mean(residuals: Problem, rows: Tensor, losses: Tensor) -> float:
+    return float(residuals.validation_mean(losses, rows)) if len(rows) else 0.0
 
 
 def _trials(problem: Problem, validation: Tensor, cells: Cells) -> Iterator[tuple[Kernel, float, float]]:
