@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,9 +13,11 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import log_loss
 
 from mercer import KernelBoostingClassifier
-from mercer.kernels import Gaussian, Matern32
+from mercer.forward.solve.exact import exact_likelihood
+from mercer.kernels import Bias, Gaussian, Matern32
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.selection.likelihood import TOLERANCE, KernelLikelihood
+from tests.families.test_refinement_stages import problem_of
 
 
 def classes(n: int, p: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,3 +115,16 @@ def test_a_given_logistic_loss_is_solved_exactly_on_few_rows(n_classes: int) -> 
     loss = Softmax() if n_classes > 2 else Logistic()
     alpha = loss.residual(torch.from_numpy(codes), torch.from_numpy(f)) / 0.5
     assert float((K @ alpha - torch.from_numpy(f)).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize("lam", [1e-1, 1e-5, 1e-9])
+def test_left_out_rows_of_separate_classes_have_values_like_their_neighbours(lam: float) -> None:
+    """A tiny penalty hardly counts in the objective; a left-out row must still not stay at the zero it starts from."""
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(90) % 2 == 0, 1.0, -1.0)
+    X = rng.normal(size=(90, 2)) + 3 * y[:, None]
+    problem = replace(problem_of(X, y, Gaussian(2.0) + Bias(), lam=lam), loss=Logistic())
+    found = exact_likelihood(problem, torch.arange(90))
+    left_out, values = found.left_out[:, 0].numpy() * y, found.values[:, 0].numpy() * y
+    assert (left_out > 0).all()
+    assert left_out.mean() > 0.5 * values.mean()

@@ -312,21 +312,21 @@ def exact_likelihood(
 ) -> LikelihoodSolution:
     """Minimise the penalised log likelihood over functions of all rows in `index`.
 
-    Every fold is a problem of its own in which its rows have weight zero; all share products and one factor. Folds do
-    not start from the solution of all rows: that would carry targets of left-out rows into their predictions.
+    Every fold is a problem of the other rows. It does not start from the solution of all rows: that would carry targets
+    of left-out rows into their predictions.
     """
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
-    Y, weight = problem.y[index].double(), problem.weight[index].double()
+    Y, weight, K = problem.y[index].double(), problem.weight[index].double(), problem.kernel(X, X)
     splits = group_splits(problem, index, FOLDS)
-    n_folds = len(splits) or min(FOLDS, len(index))
     rows = torch.arange(len(index), device=X.device)
-    fold = torch.zeros_like(rows) if splits else 1 + rows % n_folds
-    weights = weight[:, None].repeat(1, 1 + n_folds)
-    for k, (out, scored) in enumerate(splits, 1):
-        weights[out, k], fold[scored] = 0.0, k
-    if not splits:
-        weights[rows, fold] = 0.0
-    fit = KernelLikelihood(problem.kernel(X, X), Y, weights, problem.lam, problem.loss).fit(expired=expired)
-    left_out = fit.values.gather(2, fold[:, None, None].expand(-1, Y.shape[1], 1))
-    left_out[fold == 0] = torch.nan  # never scored
-    return LikelihoodSolution(fit.alpha[:, :, 0], fit.values[:, :, 0], left_out[:, :, 0], splits)
+    folds = [(torch.as_tensor(split.left_out), torch.as_tensor(split.scored)) for split in splits]
+    folds = folds or [(rows[k::FOLDS], rows[k::FOLDS]) for k in range(min(FOLDS, len(rows)))]
+    fit = KernelLikelihood(K, Y, weight[:, None], problem.lam, problem.loss).fit(expired=expired)
+    left_out = torch.full_like(Y, torch.nan)  # where no fold scores a row
+    for out, scored in folds:
+        kept = rows[~torch.isin(rows, out.to(rows))]
+        if not len(kept):
+            continue
+        part = KernelLikelihood(K[kept][:, kept], Y[kept], weight[kept, None], problem.lam, problem.loss)
+        left_out[scored] = K[scored.to(rows)][:, kept] @ part.fit(expired=expired).alpha[:, :, 0]
+    return LikelihoodSolution(fit.alpha[:, :, 0], fit.values[:, :, 0], left_out, splits)
