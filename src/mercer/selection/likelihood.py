@@ -3,7 +3,7 @@ r"""Exact kernel logistic and softmax regression by Newton's method.
 The minimum of :math:`\sum_i w_i V(y_i, f_i) + \tfrac\lambda2 \|f\|^2` has values f = Kα with dual coefficients
 :math:`\alpha = -w V'/\lambda`. A Newton step δ solves (λI + WK) δ = −w V' − λα, with W the Hessian of the weighted
 losses in f. The operator is self-adjoint in the product ⟨u, v⟩ = uᵀKv, so conjugate gradients in this product solve it.
-They are preconditioned by λI + w̄K with a scalar w̄. One factor of K + (λ/w̄)I serves all classes and folds. It gives Kz
+They are preconditioned by λI + w̄K with a scalar w̄. One factor of K + (λ/w̄)I serves all classes. It gives Kz
 along with the preconditioned z, so that a step of conjugate gradients costs one solution with the factor. These steps
 are taken in float32 where its rounding is small beside λ/w̄: Newton's method corrects them from residuals in float64.
 """
