@@ -36,7 +36,7 @@ def mean_kernel(member: EnsembleMember) -> Kernel:
 
 
 class _MemberUncertainty(BasisDistances):
-    """What regressors and classifiers share; `_objectives` has the penalty and weight of each machine."""
+    """The shared part of regressors and classifiers; `_objectives` has the penalty and weight of each machine."""
 
     ensemble_: ClassVar[MemberEnsemble]
     inputs_: InputMap

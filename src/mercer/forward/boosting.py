@@ -367,9 +367,11 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         def begin(problem: Problem, validation: Tensor | None) -> ForwardFit:
             return self._begin_fit(problem, validation, first.fit.rng)
 
-        local = self.local_stage and getattr(self, "monotonic_cst", None) is None  # slopes jump between cells
-        settings, focus = self._refinement_settings, self._focus()
+        settings, focus, local = self._refinement_settings, self._focus(), self._may_end_in_cells()
         return RefinementStages(begin, settings, budget, share, self._classes, focus, local=local).refine(first, task)
+
+    def _may_end_in_cells(self) -> bool:
+        return self.local_stage
 
     def _focus(self) -> Focus | None:
         return None if self.focus is None else Focus.resolve(self.focus, "focus")

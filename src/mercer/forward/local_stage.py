@@ -1,10 +1,10 @@
 """A last stage that is exact within cells of the inputs, fitted to the residuals of a model of all rows.
 
-Boosting learns what varies over long distances from few basis vectors. What varies over short ones needs many, and rows
-far apart tell nothing of one another there. So the residuals are fitted cell by cell, with all rows of a cell as basis
-vectors (`mercer.kernels.partitioned`). Validation rows choose the length-scale on some of the cells, and tell what the
-stage gains. Liquid SVMs (Steinwart and Thomann 2017) and local Gaussian processes (Snelson and Ghahramani 2007, PIC)
-divide large tables in the same way.
+Boosting learns what varies over long distances from few basis vectors. Variation over short distances needs many, and
+rows far apart tell nothing of one another there. So the residuals are fitted cell by cell, with all rows of a cell as
+basis vectors (`mercer.kernels.partitioned`). Validation rows choose the length-scale on some of the cells, and tell
+what the stage gains. Liquid SVMs (Steinwart and Thomann 2017) and local Gaussian processes (Snelson and Ghahramani
+2007, PIC) divide large tables in the same way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mercer.selection.parallel import run_on_one_core
 from mercer.selection.score import mean_and_variance
 
 #: The fewest cells that are worth a stage, the most that are found quickly, and rows of a cell at most, in units of
-#: those wanted: equal rows stay together.
+#: those wanted: duplicate rows stay together.
 FEWEST_CELLS, MOST_CELLS, LARGEST_CELL = 8, 1024, 3
 #: Factors on length-scales that are tried, and the cells that compare them.
 LENGTH_FACTORS, TRIED_CELLS = (1.0, 0.5, 0.25), 32

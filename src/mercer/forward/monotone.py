@@ -104,6 +104,10 @@ class MonotoneRegression:
             self._require_constrainable(data)
         return super()._task(data, plan, *rest)  # type: ignore[misc]
 
+    def _may_end_in_cells(self) -> bool:
+        """Whether a local stage may end the model: not where slopes count, which jump between cells."""
+        return self.monotonic_cst is None and super()._may_end_in_cells()  # type: ignore[misc]
+
     def _compressed(self, task: Task, parts: list[FittedMember], budget: Clock) -> Compressed:
         compressed: Compressed = super()._compressed(task, parts, budget)  # type: ignore[misc]
         signs = signs_by_coordinate(self.monotonic_cst, task.data)
@@ -395,10 +399,8 @@ def _lengths(corrections: list[Correction], steps: Steps) -> Tensor:
 class CuttingPlanes:
     """The quadratic program of the constraints found so far, to which rounds of random points add those violated."""
 
-    def __init__(
-        self, corrections: list[Correction], source: PointSource, error: float, clock: Clock | None = None
-    ) -> None:
-        self.corrections, self.source, self.clock = corrections, source, clock or Clock()
+    def __init__(self, corrections: list[Correction], source: PointSource, error: float, clock: Clock) -> None:
+        self.corrections, self.source, self.clock = corrections, source, clock
         self.sizes = [len(part.S) for part in corrections]
         ranges = torch.stack([_lengths(corrections, source.along(k)).sum() for k in range(len(source.signs))])
         self.margin = MARGIN * error / ranges.clamp(min=1e-300)

@@ -42,12 +42,9 @@ STAGES_SHARE = 0.95
 STAGE_LEARNERS = 4
 #: Share of the remaining time that may be spent on sampling rows for the next stage.
 SAMPLING_SHARE = 0.3
-
 #: Share of the time budget that is spent when a local stage ends, and share of the time until then for which it is
 #: planned. It takes as long as this many kernel values of boosting for each row (COVTYPE, two cores).
 LOCAL_SHARE, LOCAL_TIME, LOCAL_VALUES = 0.9, 0.8, 10_000
-#: Boosting goes on before a local stage if its losses promise less in this many times as many learners.
-LEARNERS_TO_COME = 3
 
 #: Begins a fit to a problem with validation rows.
 BeginFit = Callable[[Problem, Tensor | None], ForwardFit]
@@ -70,6 +67,7 @@ class RefinementSettings:
     separable : validation error below which stages of a classifier are fitted to rows of small margin only
     max_models : models that are fitted within a time budget, at most
     cell_rows : rows of a cell of the local stage at most, on a CPU and on a GPU
+    learners_to_come : boosting precedes a local stage if it promises less loss in this many times as many learners
     """
 
     first_learners: int = 20
@@ -83,6 +81,7 @@ class RefinementSettings:
     separable: float = 0.1
     max_models: int = 32
     cell_rows: tuple[int, int] = (1500, 3000)
+    learners_to_come: int = 3
 
 
 @dataclass
@@ -162,8 +161,8 @@ class RefinementStages:
         return local_stage(problem, f, validation, size, self.settings.min_gain, self.clock, LOCAL_SHARE * self.share)
 
     def _is_ahead(self, local: ForwardFit) -> bool:
-        """Whether boosting promises no less loss in `LEARNERS_TO_COME` times as many learners as the first stage."""
-        promised = extrapolate_loss(self.first_losses, LEARNERS_TO_COME * len(self.first_losses))
+        """Whether boosting promises no less loss in `learners_to_come` times as many learners as the first stage."""
+        promised = extrapolate_loss(self.first_losses, self.settings.learners_to_come * len(self.first_losses))
         return local.history.validation[-1] < promised
 
     def _local_stage_of_table(self, first: FittedMember, task: Task) -> list[FittedMember]:

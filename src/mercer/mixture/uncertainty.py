@@ -86,7 +86,7 @@ def gate_distance(mixture: Mixture) -> Callable[[Tensor], Tensor]:
 
 
 class _GateUncertainty:
-    """What regressors and classifiers share: distances from gates, and φᵀA⁻¹φ."""
+    """The shared part of regressors and classifiers: distances from gates, and φᵀA⁻¹φ."""
 
     _weight_posterior: ClassVar[WeightPosterior]
     #: Whether local models have slopes.

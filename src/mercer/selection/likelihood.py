@@ -55,7 +55,7 @@ class KernelLikelihood:
     """Problems with one kernel matrix (n × n) and one penalty, for classes coded ±1 in `Y` (n × p).
 
     `weight` (n × g) has a column for each problem. Rows of weight zero are left out: their coefficients are zero, and
-    their values are held-out predictions.
+    their values are held-out predictions, unless the penalty is too small to count in the objective.
 
     >>> import torch
     >>> from mercer.losses import Logistic
