@@ -2,12 +2,13 @@
 
     MERCER_DATA=… python benchmarks/speed/sgpr.py [--data kin40k] [--device cpu] [--steps 25 50 100] [--no-rival]
                                                   [--approximations variational svgp] [--every 0] [--svgp-steps 500]
-                                                  [--full 10000] [--greedy 30 60 120]
+                                                  [--full 10000] [--greedy 30 60 120] [--splits 10]
 
 Prints RMSE, negative log predictive density and coverage of 95 % intervals (targets of unit variance) with seconds of
 training (CPU-seconds without a GPU): ours after each `--every` steps of the search (0: at its end alone), the rivals'
 after their steps; then, for each of SGPR's marks, the time at which ours was first as good. `--full` adds the full
 model on that many random rows, `--greedy` greedy models whose basis vectors and kernel are refined by so many steps.
+`--splits` repeats all of it on so many random splits and prints means with standard errors.
 """
 
 from __future__ import annotations
@@ -71,22 +72,9 @@ def greedy(X, y, X_test, y_test, device: str, m: int, refine_iter: int) -> Mark:
     return judged(f"mercer greedy, {refine_iter} steps", seconds, y_test, model.predict(X_test), spread)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser()
-    options.add_argument("--data", default="kin40k")
-    options.add_argument("--device", default="cpu")
-    options.add_argument("--inducing", type=int, default=512)
-    options.add_argument("--max-iter", type=int, default=200)
-    options.add_argument("--every", type=int, default=5, help="steps of the search between marks")
-    options.add_argument("--svgp-steps", type=int, nargs="*", default=[], help="steps of GPyTorch's SVGP")
-    options.add_argument("--steps", type=int, nargs="+", default=[25, 50, 100])
-    options.add_argument("--approximations", nargs="*", default=["variational", "spgp"])
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--no-rival", action="store_true")
-    options.add_argument("--greedy", type=int, nargs="*", default=[], help="steps of greedy models refined")
-    options.add_argument("--full", type=int, default=0, help="rows of a full model beside them")
-    given = options.parse_args()
-    X, X_test, y, y_test = split(load(given.data), test_size=0.1, seed=given.seed)
+def one_split(given: argparse.Namespace, seed: int) -> list[Mark]:
+    """The marks of our models and of the rivals on one random split of 90 and 10 % of the rows."""
+    X, X_test, y, y_test = split(load(given.data), test_size=0.1, seed=seed)
     shift, scale = X.mean(0), np.where(X.std(0) > 0, X.std(0), 1.0)
     X, X_test = (X - shift) / scale, (X_test - shift) / scale
     y, y_test = (y - y.mean()) / y.std(), (y_test - y.mean()) / y.std()
@@ -100,18 +88,21 @@ def main() -> None:
     ]
     mine += [greedy(X, y, X_test, y_test, given.device, given.inducing, steps) for steps in given.greedy]
     if given.full:
-        rows = np.random.default_rng(given.seed).permutation(len(X))[: given.full]
+        rows = np.random.default_rng(seed).permutation(len(X))[: given.full]
         full = {"kernel": "gaussian", "ard": True, "device": given.device, "random_state": 0}
         began = time.perf_counter()
         model = SparseGPRegressor(approximation="full", **full).fit(X[rows], y[rows])
         seconds = time.perf_counter() - began
         judged(f"full model, {len(rows)} rows", seconds, y_test, *model.predict(X_test, return_std=True))
-    for step, seconds, predict in svgp(X, y, given.svgp_steps, given.inducing) if given.svgp_steps else ():
-        judged(f"GPyTorch SVGP, {step} steps", seconds, y_test, *predict(X_test))
+    theirs = []
+    rival = {"m": given.inducing, "seed": seed, "device": given.device}
+    for step, seconds, predict in svgp(X, y, given.svgp_steps, **rival) if given.svgp_steps else ():
+        theirs.append(judged(f"GPyTorch SVGP, {step} steps", seconds, y_test, *predict(X_test)))
     if given.no_rival:
-        return
-    for step, seconds, predict in sgpr(X, y, given.steps, given.inducing, device=given.device):
+        return mine + theirs
+    for step, seconds, predict in sgpr(X, y, given.steps, **rival):
         mark = judged(f"GPyTorch SGPR, {step} steps", seconds, y_test, *predict(X_test))
+        theirs.append(mark)
         reached = [one for one in mine if one[2] <= mark[2]]
         first = min(reached, key=lambda one: one[1]) if reached else None
         print(
@@ -119,6 +110,35 @@ def main() -> None:
             if first
             else "    not reached"
         )
+    return mine + theirs
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--data", default="kin40k")
+    options.add_argument("--device", default="cpu")
+    options.add_argument("--inducing", type=int, default=512)
+    options.add_argument("--max-iter", type=int, default=200)
+    options.add_argument("--every", type=int, default=5, help="steps of the search between marks")
+    options.add_argument("--svgp-steps", type=int, nargs="*", default=[], help="steps of GPyTorch's SVGP")
+    options.add_argument("--steps", type=int, nargs="+", default=[25, 50, 100])
+    options.add_argument("--approximations", nargs="*", default=["variational", "spgp"])
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--splits", type=int, default=1)
+    options.add_argument("--no-rival", action="store_true")
+    options.add_argument("--greedy", type=int, nargs="*", default=[], help="steps of greedy models refined")
+    options.add_argument("--full", type=int, default=0, help="rows of a full model beside them")
+    given = options.parse_args()
+    marks = [mark for seed in range(given.splits) for mark in one_split(given, given.seed + seed)]
+    if given.splits == 1:
+        return
+    print(f"{given.data}, {given.splits} splits: means and standard errors")
+    for name in dict.fromkeys(mark[0] for mark in marks):
+        values = np.array([mark[1:] for mark in marks if mark[0] == name])
+        means, errors = values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
+        labels = "seconds", "RMSE", "NLPD", "coverage"
+        parts = (f"{n} {mean:.4f} ± {error:.4f}" for n, mean, error in zip(labels, means, errors, strict=True))
+        print(f"{name:28s} {'   '.join(parts)}", flush=True)
 
 
 if __name__ == "__main__":

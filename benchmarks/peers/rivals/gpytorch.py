@@ -15,6 +15,12 @@ import torch
 from rivals import Given, Setting
 
 
+def wait(device: str) -> None:
+    """Until a GPU has done what it was asked: its calls return before."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
 def sgpr(X, y, steps: list[int], m: int = 512, seed: int = 0, device: str = "cpu") -> Iterator[tuple]:
     """After each of `steps`: steps, seconds of training, and what gives means and standard deviations."""
     import gpytorch as g
@@ -42,17 +48,20 @@ def sgpr(X, y, steps: list[int], m: int = 512, seed: int = 0, device: str = "cpu
         model.train(), likelihood.train(), adam.zero_grad()
         (-bound(model(rows), target)).backward()
         adam.step()
+        wait(device)
         seconds += clock() - began
         if step in steps:
             yield step, seconds, predict
 
 
-def svgp(X, y, steps: list[int], m: int = 512, seed: int = 0, batch: int = 1024) -> Iterator[tuple]:
-    """After each of `steps` on batches: steps, CPU-seconds of training, and what gives means and deviations."""
+def svgp(
+    X, y, steps: list[int], m: int = 512, seed: int = 0, batch: int = 1024, device: str = "cpu"
+) -> Iterator[tuple]:
+    """After each of `steps` on batches: steps, seconds of training, and what gives means and deviations."""
     import gpytorch as g
 
     torch.manual_seed(seed)
-    rows, target = (torch.as_tensor(np.ascontiguousarray(a), dtype=torch.float32) for a in (X, y))
+    rows, target = (torch.as_tensor(np.ascontiguousarray(a), dtype=torch.float32, device=device) for a in (X, y))
     start = rows[torch.randperm(len(rows))[:m]].clone()
 
     class Model(g.models.ApproximateGP):
@@ -65,7 +74,7 @@ def svgp(X, y, steps: list[int], m: int = 512, seed: int = 0, batch: int = 1024)
         def forward(self, x):
             return g.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
 
-    model, likelihood = Model(), g.likelihoods.GaussianLikelihood()
+    model, likelihood = Model().to(device), g.likelihoods.GaussianLikelihood().to(device)
     bound = g.mlls.VariationalELBO(likelihood, model, num_data=len(rows))
     natural = g.optim.NGD(model.variational_parameters(), num_data=len(rows), lr=0.1)
     adam = torch.optim.Adam([*model.hyperparameters(), *likelihood.parameters()], lr=0.01)
@@ -74,16 +83,17 @@ def svgp(X, y, steps: list[int], m: int = 512, seed: int = 0, batch: int = 1024)
         model.eval(), likelihood.eval()
         with torch.no_grad():
             found = [likelihood(model(part)) for part in torch.as_tensor(X).to(rows).split(5000)]
-        return tuple(torch.cat(parts).numpy() for parts in zip(*((f.mean, f.stddev) for f in found), strict=True))
+        return tuple(torch.cat(parts).cpu().numpy() for parts in zip(*((f.mean, f.stddev) for f in found), strict=True))
 
-    seconds = 0.0
+    seconds, clock = 0.0, time.process_time if device == "cpu" else time.perf_counter
     for step in range(1, max(steps) + 1):
-        began = time.process_time()
+        began = clock()
         model.train(), likelihood.train(), natural.zero_grad(), adam.zero_grad()
-        part = torch.randperm(len(rows))[:batch]
+        part = torch.randperm(len(rows), device=device)[:batch]
         (-bound(model(rows[part]), target[part])).backward()
         natural.step(), adam.step()
-        seconds += time.process_time() - began
+        wait(device)
+        seconds += clock() - began
         if step in steps:
             yield step, seconds, predict
 
