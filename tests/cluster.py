@@ -14,9 +14,8 @@ import torch
 import mercer.engine
 import mercer.gp.estimator
 import mercer.mixture.estimator
-import mercer.preprocessing.collect
 import mercer.preprocessing.duplicates
-from mercer.data.group import use_group
+from mercer.data.shard import use_group
 from mercer.distributed import join, open_store
 
 TIMEOUT = 120.0
@@ -27,7 +26,7 @@ def as_if_large(bound=10):
     """Tables of more than `bound` rows are shared and not solved exactly, here and in processes started meanwhile."""
     modules = (
         mercer.preprocessing.duplicates,
-        mercer.preprocessing.collect,
+        mercer.preprocessing.duplicates,
         mercer.gp.estimator,
         mercer.mixture.estimator,
     )

@@ -21,7 +21,7 @@ import torch
 import torch.multiprocessing as processes
 
 from mercer import ENRBFRegressor, KernelBoostingRegressor, SparseGPRegressor
-from mercer.data.group import use_group
+from mercer.data.shard import use_group
 from mercer.distributed import join, open_store
 from mercer.kernels import Gaussian
 

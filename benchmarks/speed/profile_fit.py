@@ -34,7 +34,7 @@ PARTS = {
     "rescore": ("selection/halving.py", "rescore_survivors"),
     "gradient steps": ("selection/halving.py", "take_further_gradient_steps"),
     "descent": ("selection/halving.py", "descend_on_held_out_error"),
-    "likelihood": ("selection/ensemble.py", "likelihood_ensemble"),
+    "likelihood": ("selection/halving.py", "likelihood_ensemble"),
     "solve": ("forward/loop.py", "run"),
     "compress": ("forward/compress_members.py", "compress_members"),
     "held out": ("forward/held_out.py", "held_out_predictions"),

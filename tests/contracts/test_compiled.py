@@ -17,8 +17,7 @@ from torch import Tensor
 
 import mercer.codegen
 from mercer.codegen import compiled as module
-from mercer.codegen.cpu import LOG2E, over_rows
-from mercer.codegen.forms import FEW_INPUTS, LEAST
+from mercer.codegen.cpu import FEW_INPUTS, LEAST, LOG2E, over_rows
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32, Matern52, Separable

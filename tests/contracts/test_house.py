@@ -23,7 +23,7 @@ from mercer.forward.loop import ForwardFit
 from mercer.kernels import Gaussian
 from mercer.mixture.closed_form import GateSearch
 from mercer.mixture.fit import fit_classes, fit_mixture
-from mercer.selection.metric import tile
+from mercer.selection.view import tile
 
 SOURCE = Path(mercer.__file__).parent
 ESTIMATORS = [face for name in mercer.__all__ if isinstance(face := getattr(mercer, name), type)]

@@ -21,7 +21,7 @@ from mercer.base.out_of_fold import calibration_folds, out_of_fold
 from mercer.base.probability_calibration import LabelledProbabilities, fit_power_and_bias
 from mercer.clock import Clock
 from mercer.datasets import make_ripley
-from mercer.preprocessing.targets import code_targets
+from mercer.preprocessing.inputs import code_targets
 
 #: Settings that only make a fit quicker; a Gaussian process of so few rows needs no other.
 FAST = {

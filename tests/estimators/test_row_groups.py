@@ -29,7 +29,7 @@ from mercer.kernels import Gaussian
 from mercer.losses import Logistic
 from mercer.preprocessing.read import TableData
 from mercer.selection.likelihood import KernelLikelihood
-from mercer.selection.ridge import dual_coefficients, leave_one_out_path
+from mercer.selection.score import dual_coefficients, leave_one_out_path
 
 
 def patients(n_patients: int, n_each: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

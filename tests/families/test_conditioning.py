@@ -24,7 +24,7 @@ from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian, Linear, Matern12, Matern52
 from mercer.linalg import conjugate_gradients
 from mercer.selection import precise
-from mercer.selection.precision import FLOAT32_PENALTY, LARGEST_ROUNDING, MANY_ROWS, rounding
+from mercer.selection.kernel_choice import FLOAT32_PENALTY, LARGEST_ROUNDING, MANY_ROWS, rounding
 
 #: Length-scales under which friedman1's inputs act nearly as polynomials, and the variance that goes with them.
 LENGTHS = np.array([4.9, 4.9, 12.4, 89.0, 196.0, 5e3, 5e3, 5e3])

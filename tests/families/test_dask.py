@@ -67,10 +67,9 @@ def _small():
         import mercer.engine
         import mercer.gp.estimator
         import mercer.mixture.estimator
-        import mercer.preprocessing.collect
         import mercer.preprocessing.duplicates
 
-        mercer.preprocessing.duplicates.MERGED_ROWS = mercer.preprocessing.collect.MERGED_ROWS = 10
+        mercer.preprocessing.duplicates.MERGED_ROWS = mercer.preprocessing.duplicates.MERGED_ROWS = 10
         mercer.gp.estimator.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
         mercer.engine.Plan.exact_limits = (10, 10)
 

@@ -11,7 +11,7 @@ import torch
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
 from mercer.selection.descent import FOLDS, PRIOR, Descent
 from mercer.selection.halving import select
-from mercer.selection.metric import apply_transform, distances, tile
+from mercer.selection.view import apply_transform, distances, tile
 
 TURN = torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.2, 0.0, 0.7]], dtype=torch.float64)
 RADIAL = (Gaussian(1.3), Matern32(2.0), Matern12(2.0))

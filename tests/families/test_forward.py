@@ -26,14 +26,12 @@ from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import ChosenVectors, Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
-from mercer.forward.focus import MarginFocus
 from mercer.forward.learners import Ensemble, Learner, SingleVector, size_at
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import ForwardFit, MarginFocus
 from mercer.forward.problem import Problem
-from mercer.forward.solve import exact, predicted_time
-from mercer.forward.solve.exact import _symmetric, _values, exact_ridge
+from mercer.forward.solve import exact
+from mercer.forward.solve.exact import _symmetric, _values, affordable_polish_steps, exact_ridge
 from mercer.forward.solve.polish import polish, sparse_ridge
-from mercer.forward.solve.predicted_time import affordable_polish_steps
 from mercer.forward.span import Functions
 from mercer.forward.stopping import (
     AkaikeInformation,
@@ -850,15 +848,12 @@ def test_polish_keeps_the_weights_that_rows_held_out_like_best(loss):
 def test_steps_of_a_polish_are_as_many_as_fit_beside_what_comes_before_them(monkeypatch):
     """A pass over forty rows and the square of as many basis vectors take a second each."""
     problem, index = make_problem("squared"), torch.arange(40)
-    monkeypatch.setattr(predicted_time, "seconds_of", lambda work: 1.0)
+    monkeypatch.setattr(exact, "seconds_of", lambda work: 1.0)
     a_pass = problem.n_candidates / 40
-    before = predicted_time.POLISH_CUBES + predicted_time.POLISH_PASSES * a_pass
+    before = exact.POLISH_CUBES + exact.POLISH_PASSES * a_pass
     assert affordable_polish_steps(problem, index, before) == 0
     for steps in (1, 7):
-        assert (
-            affordable_polish_steps(problem, index, before + (steps + 0.5) * predicted_time.STEP_PASSES * a_pass)
-            == steps
-        )
+        assert affordable_polish_steps(problem, index, before + (steps + 0.5) * exact.STEP_PASSES * a_pass) == steps
 
 
 def test_what_a_polish_takes_is_measured():

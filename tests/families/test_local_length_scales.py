@@ -14,7 +14,7 @@ from mercer import KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.data import Runs, TensorRows
 from mercer.data.column_maps import ColumnMap
-from mercer.data.group import ONE_PROCESS
+from mercer.data.shard import ONE_PROCESS
 from mercer.engine import Sample, make_plan
 from mercer.evidence.exact import log_evidence
 from mercer.forward.large_tables import LocalLengthScales

@@ -12,8 +12,7 @@ import mercer
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.forward.boosting import Boosting
-from mercer.forward.local_stage import local_stage
-from mercer.forward.solve.cells import ridge_in_cells
+from mercer.forward.local_stage import local_stage, ridge_in_cells
 from mercer.kernels import Gaussian, Laplacian, Matern32
 from mercer.kernels.partitioned import Cells, Partitioned
 from tests.families.test_refinement_stages import problem_of, wiggly

@@ -12,19 +12,17 @@ import torch
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.data import TensorRows
-from mercer.data.group import ONE_PROCESS
+from mercer.data.shard import ONE_PROCESS
 from mercer.engine import KernelMatrix, Sample, make_plan
-from mercer.forward import average, boosting
-from mercer.forward.average import averaged, best_subset
+from mercer.forward import boosting, refinement_stages
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
-from mercer.forward.focus import HingeFocus
 from mercer.forward.held_out import HeldOutPredictions
 from mercer.forward.learners import Ensemble
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import ForwardFit, HingeFocus
 from mercer.forward.model_selection import KernelMember
 from mercer.forward.problem import Problem
-from mercer.forward.refinement_stages import RefinementSettings, RefinementStages
+from mercer.forward.refinement_stages import RefinementSettings, RefinementStages, averaged, best_subset
 from mercer.forward.task import FittedMember
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
 from mercer.selection.halving import select
@@ -204,7 +202,7 @@ def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margin
 
 
 def test_with_time_to_spare_further_models_are_averaged(large, refinement, monkeypatch):
-    monkeypatch.setattr(average, "best_subset", lambda task, predictions: list(range(len(predictions))))
+    monkeypatch.setattr(refinement_stages, "best_subset", lambda task, predictions: list(range(len(predictions))))
     refinement(min_gain=0.02, max_models=2)
     X, y = wiggly(1200)
     model = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
@@ -250,9 +248,11 @@ class Watch:
 def grown_within(monkeypatch, takes, first, spare, kept=(0,)):
     """Names of the models that a budget of 100 s has time for, each of which takes its member's seconds."""
     watch, names = Watch(), []
-    monkeypatch.setattr(average, "model_predictions", lambda model, row_targets: None)
-    monkeypatch.setattr(average, "best_subset", lambda task, predictions: [k for k in kept if k < len(predictions)])
-    monkeypatch.setattr(average, "averaged", lambda models: models)
+    monkeypatch.setattr(refinement_stages, "model_predictions", lambda model, row_targets: None)
+    monkeypatch.setattr(
+        refinement_stages, "best_subset", lambda task, predictions: [k for k in kept if k < len(predictions)]
+    )
+    monkeypatch.setattr(refinement_stages, "averaged", lambda models: models)
 
     def grow(member):
         watch.now += takes[member.name]
@@ -262,7 +262,7 @@ def grown_within(monkeypatch, takes, first, spare, kept=(0,)):
     members = [KernelMember(None, Gaussian(), 1.0, name=name) for name in (first, *spare)]
     choice = SimpleNamespace(members=members[:1], runners_up=members[1:], seconds=0.0)
     task = SimpleNamespace(selection=choice, row_targets=None)
-    average.best_average(task, grow(members[0]), grow, watch, max_models=32)
+    refinement_stages.best_average(task, grow(members[0]), grow, watch, max_models=32)
     return names
 
 

@@ -15,16 +15,33 @@ from mercer.base.calibration import fit_calibration
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
-from mercer.preprocessing.targets import code_targets
-from mercer.selection.ensemble import greedy_average
-from mercer.selection.evidence_metric import Process, relevances
-from mercer.selection.halving import select
-from mercer.selection.metric import apply_transform, distances, gradient_outer_product, gradients, metric_root, tile
-from mercer.selection.parallel import in_background
-from mercer.selection.ridge import leave_one_out_path
-from mercer.selection.score import FLOOR, UNKNOWN_ROWS, Link, Score, codes_of, fitted_link, log_losses, shrinkage_factor
+from mercer.preprocessing.inputs import code_targets
+from mercer.selection.evidence_search import Process, relevances
+from mercer.selection.halving import greedy_average, select
+from mercer.selection.score import (
+    FLOOR,
+    UNKNOWN_ROWS,
+    Link,
+    Score,
+    codes_of,
+    fitted_link,
+    leave_one_out_path,
+    log_losses,
+    shrinkage_factor,
+)
+from mercer.selection.search import in_background
 from mercer.selection.settings import DEFAULT_SETTINGS, GridPoint
-from mercer.selection.view import Fold, SelectedEnsemble, View
+from mercer.selection.view import (
+    Fold,
+    SelectedEnsemble,
+    View,
+    apply_transform,
+    distances,
+    gradient_outer_product,
+    gradients,
+    metric_root,
+    tile,
+)
 
 FAMILIES = [Gaussian(1.3), Matern32(2.0), Matern12(2.0), Laplacian(3.0)]
 

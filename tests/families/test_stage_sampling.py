@@ -14,9 +14,8 @@ from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.stage_sampling import MIN_ROWS, StageSampler, affordable_stage_rows, bernoulli, draw_sample
 from mercer.kernels import Gaussian
-from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.inputs import ClassTargets, InputMap
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.targets import ClassTargets
 
 
 def table(n, seed=0, weight=None):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mercer import KernelBoostingClassifier
-from mercer.data.group import ONE_PROCESS
+from mercer.data.shard import ONE_PROCESS
 from mercer.forward import boosting, large_tables
 from mercer.forward.combine import JointPursuit
 from mercer.forward.criteria import LargestResiduals

@@ -15,9 +15,9 @@ from sklearn.base import clone
 
 import mercer
 from mercer.base.estimator import to_numpy
+from mercer.clock import StopKind, kinds_of
 from mercer.files import describe
 from mercer.kernels import Gaussian
-from mercer.stop_reason import StopKind, kinds_of
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said
 
 pytestmark = pytest.mark.usefixtures("two_folds")

@@ -16,7 +16,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
 
-from mercer.preprocessing.targets import ClassTargets
+from mercer.preprocessing.inputs import ClassTargets
 from mercer.selection.score import Codes, fitted_link, logit_losses, shrinkage_factor
 
 #: Least share of shrinkage; less is not worth another record in the model.

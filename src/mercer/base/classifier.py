@@ -15,7 +15,7 @@ from mercer.base.intervals import ROUNDING, Intervals
 from mercer.base.parameters import NONE, Rule, literal
 from mercer.data.row_groups import RowGroups
 from mercer.parts import as_float, require
-from mercer.preprocessing.targets import ClassTargets
+from mercer.preprocessing.inputs import ClassTargets
 
 
 def _is_weight_table(value: Any) -> bool:

@@ -39,7 +39,7 @@ MODULES = (
     "mercer.forward.boosting",
     "mercer.forward.combine",
     "mercer.forward.criteria",
-    "mercer.forward.focus",
+    "mercer.forward.loop",
     "mercer.forward.gradient_metric",
     "mercer.forward.greedy",
     "mercer.forward.model_selection",  # in checkpoints: the selected kernels

@@ -21,12 +21,12 @@ import torch
 from sklearn.base import BaseEstimator
 
 from mercer.base.parameters import check
+from mercer.clock import StopKind, StopReason
 from mercer.codec.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
 from mercer.codec.scikit_learn import PREFIX, fitted_state, new_transformer, transformer_named, transformers
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import Entries
 from mercer.parts import Component, require
-from mercer.stop_reason import StopKind, StopReason
 
 #: Deepest nesting of a tree that is decoded.
 MAX_DEPTH = 100

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.codegen.cpu import over_rows, thread_buffer
-from mercer.codegen.forms import ClosedForm
+from mercer.codegen.cpu import ClosedForm, over_rows, thread_buffer
 
 MKL = torch.backends.mkl.is_available()
 #: Number of values from which on machine code is made. Loading LLVM takes 0.1 s and compiling a function as long, once

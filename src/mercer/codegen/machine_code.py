@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from mercer.codegen.forms import ClosedForm
+from mercer.codegen.cpu import ClosedForm
 from mercer.codegen.vector_code import FLOAT, INT, LANES, SMALL, WIDE, WIDTH, Writer, constant
 
 #: Rows at a time.

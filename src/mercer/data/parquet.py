@@ -15,9 +15,8 @@ from torch import Tensor
 
 from mercer.data.columns import Column, FilePath, choose_columns, row_indices
 from mercer.data.frames import arrow_column, is_text
-from mercer.data.group import Group
 from mercer.data.raw import RawColumn
-from mercer.data.shard import Runs
+from mercer.data.shard import Group, Runs
 from mercer.data.source import RowSource
 from mercer.parts import require
 

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.group import Group
 from mercer.data.raw import RawColumn
-from mercer.data.shard import UNDIVIDED, Runs, Shard, even_run
+from mercer.data.shard import UNDIVIDED, Group, Runs, Shard, even_run
 
 Block = tuple[int, Tensor]
 #: Largest number of prefetched blocks, besides the one being processed.

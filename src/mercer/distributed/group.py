@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.group import Group
+from mercer.data.shard import Group
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import os
 
 import torch
 
-from mercer.data.group import ONE_PROCESS, Group, current_group, set_group
+from mercer.data.shard import ONE_PROCESS, Group, current_group, set_group
 from mercer.distributed.group import ProcessGroup, environment_store, reach_store
 from mercer.parts import require
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mercer.data import RowSource
 from mercer.data.arrays import as_tensor
-from mercer.data.group import use_group
+from mercer.data.shard import use_group
 from mercer.distributed.group import LostProcessError, ProcessGroup, open_store, reach_store
 from mercer.distributed.rows import OwnRows
 from mercer.parts import require

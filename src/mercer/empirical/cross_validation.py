@@ -20,7 +20,7 @@ from mercer.empirical.problem import MemberProblem
 from mercer.engine import Sample
 from mercer.kernels import Gaussian, Kernel, Linear
 from mercer.preprocessing.weights import penalty_in_units, warn_of_small_weights
-from mercer.selection.evidence_metric import relevances
+from mercer.selection.evidence_search import relevances
 
 #: The values of c and λ among which MEKL13 chooses.
 PAPER_GRID = tuple(2.0**k for k in range(-4, 5))

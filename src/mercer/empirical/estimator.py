@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.out_of_fold import Refits
 from mercer.base.parameters import NONE, Rule, check, integer, literal, number, sequence_of
-from mercer.clock import Clock
+from mercer.clock import Clock, StopReason
 from mercer.data import RowSource, current_group
-from mercer.data.group import ONE_PROCESS, Group
+from mercer.data.shard import ONE_PROCESS, Group
 from mercer.empirical.cross_validation import ParameterGrid, choose, several
 from mercer.empirical.ensemble import MemberEnsemble
 from mercer.empirical.kernel_map import ROWS
@@ -28,14 +28,11 @@ from mercer.engine import Plan, make_plan
 from mercer.engine.sample import Sample
 from mercer.forward.expansion import Objective
 from mercer.losses import Squared
-from mercer.preprocessing.collect import collect_small_table
-from mercer.preprocessing.duplicates import merged
-from mercer.preprocessing.inputs import InputMap, find_inputs
+from mercer.preprocessing.duplicates import collect_small_table, merged
+from mercer.preprocessing.inputs import InputMap, code_targets, find_inputs
 from mercer.preprocessing.read import TableData, read, read_new
-from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import with_progress
-from mercer.stop_reason import StopReason
 
 
 def one_or_several(least: float) -> Rule:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.clock import Clock
+from mercer.clock import Clock, StopKind, StopReason
 from mercer.empirical.coordinates import Factor, MappedRows
-from mercer.stop_reason import StopKind, StopReason
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from mercer.clock import Clock
+from mercer.clock import Clock, StopKind, StopReason
 from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap
 from mercer.empirical.problem import MemberProblem
 from mercer.linalg import cholesky
-from mercer.stop_reason import StopKind, StopReason
 
 Grid = Sequence[tuple[float, float]]
 #: A coupling beyond which functions agree to all digits that the system of equations leaves them.

@@ -17,16 +17,15 @@ from joblib import effective_n_jobs  # type: ignore[import-untyped]
 from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor
 
-from mercer.clock import Clock
+from mercer.clock import Clock, StopKind, StopReason
 from mercer.data import Group
-from mercer.data.group import ONE_PROCESS
+from mercer.data.shard import ONE_PROCESS
 from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.ensemble import EnsembleMember
 from mercer.empirical.kernel_map import affordable_growth
 from mercer.empirical.learners import MemberLearner
 from mercer.empirical.problem import MemberProblem
 from mercer.progress import current
-from mercer.stop_reason import StopKind, StopReason
 
 #: Rows and basis vectors of a problem in the first round of a fit with a time budget.
 FIRST_ROWS, FIRST_BASIS = 1000, 50

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.codegen.forms import FEW_INPUTS
+from mercer.codegen.cpu import FEW_INPUTS
 from mercer.engine.packing import PADDING, PROFILES, Packed, chunks, in_powers_of_two, pack, packed_width, split_columns
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, FusedForm, Kernel

@@ -36,7 +36,7 @@ def _profile(
         k = base
         for _ in tl.static_range(DEGREE - 1):
             k = k * base
-    elif ROOT:  # a closed form, as `mercer.codegen.forms.ClosedForm` has it
+    elif ROOT:  # a closed form, as `mercer.codegen.cpu.ClosedForm` has it
         b = tl.sqrt(tl.maximum(-s, 0.0))
         k = tl.exp2(-b)
         if QUADRATIC != 0:

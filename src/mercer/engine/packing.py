@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.codegen.cpu import LOG2E
-from mercer.codegen.forms import ClosedForm, FusedForm
+from mercer.codegen.cpu import LOG2E, ClosedForm, FusedForm
 
 #: The profiles that the programs know.
 PROFILES = ("closed", "rational-quadratic", "power", "separable")

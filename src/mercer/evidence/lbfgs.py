@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from mercer.clock import Clock
+from mercer.clock import Clock, StopKind, StopReason
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Point
 from mercer.linalg import minimize_lbfgs
-from mercer.stop_reason import StopKind, StopReason
 
 
 class _Ended(Exception):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.clock import Clock
+from mercer.clock import Clock, StopKind, StopReason
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Variational
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Gradient, Point
@@ -25,7 +25,6 @@ from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.starts import PLAIN_NOISE
 from mercer.kernels import Kernel
-from mercer.stop_reason import StopKind, StopReason
 
 #: Rows up to which Adam runs in the precision of L-BFGS.
 EXACT_ROUGH_ROWS = 1000

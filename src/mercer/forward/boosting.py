@@ -13,29 +13,26 @@ from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import ANY_FUNCTION, AUTO, BOOL, NONE, integer, literal, number, part_of, sequence_of
-from mercer.clock import Clock
+from mercer.clock import Clock, StopKind, StopReason
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.fused import compiled_ahead
 from mercer.forward.absorb import Block
-from mercer.forward.average import best_average
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
 from mercer.forward.compress_members import Compressible
 from mercer.forward.criteria import Criterion
 from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
-from mercer.forward.focus import Focus
 from mercer.forward.large_tables import LocalLengthScales, select_by_learning_curve
 from mercer.forward.learners import BoostingSettings, Ensemble, LearnerSizes, Size
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import Focus, ForwardFit
 from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selection, single_kernel
 from mercer.forward.monotone import MonotoneRegression
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.refinement_stages import RefinementSettings, RefinementStages, time_to_begin
-from mercer.forward.solve.exact import AllRows, likelihood_rows
+from mercer.forward.refinement_stages import RefinementSettings, RefinementStages, best_average, time_to_begin
+from mercer.forward.solve.exact import AllRows, affordable_polish_steps, exact_seconds, likelihood_rows
 from mercer.forward.solve.polish import polish
-from mercer.forward.solve.predicted_time import affordable_polish_steps, exact_seconds
 from mercer.forward.stage_sampling import affordable_stage_rows, draw_sample
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import FittedMember, Task
@@ -46,7 +43,6 @@ from mercer.parts import require
 from mercer.preprocessing.read import TableData
 from mercer.selection.kernel_choice import is_tuned
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
-from mercer.stop_reason import StopKind, StopReason
 
 #: Shares of the time budget that are spent when the selection ends, when local length-scales of a large table are
 #: found, and when trial fits on all rows end.

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.forward.absorb import Block
-from mercer.forward.posterior import SmallPosterior
+from mercer.forward.absorb import Block, SmallPosterior
 
 
 class Candidates(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mercer.base.parameters import AUTO, NONE, integer, number
-from mercer.clock import Clock
+from mercer.clock import Clock, StopReason
 from mercer.data import spaced_rows
 from mercer.forward.compress import CompressionPath, JointSizes, Judges, Sizes, compression_path, likelihood_path
 from mercer.forward.held_out import held_out_predictions, left_out_predictions
@@ -20,9 +20,8 @@ from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.iterative_ridge import iterative_folds
 from mercer.forward.task import FittedMember, Task
-from mercer.preprocessing.targets import ClassTargets
+from mercer.preprocessing.inputs import ClassTargets
 from mercer.progress import report_step
-from mercer.stop_reason import StopReason
 
 #: Rows below which a model keeps all of them: predictions are fast, and too few rows would judge.
 FEWEST_ROWS = 500

@@ -12,6 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.clock import StopReason
 from mercer.data import RowSource, SparseRows, spaced_rows
 from mercer.engine import Plan, Sample, make_plan
 from mercer.forward.compress import CompressionPath, GrowingBasis, JointSizes, Judges, Sizes, grown
@@ -26,9 +27,8 @@ from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.expansion import Expansion
 from mercer.forward.problem import Problem
 from mercer.parts import require, require_integer, require_number
+from mercer.preprocessing.inputs import PositiveTargets
 from mercer.preprocessing.read import read_new
-from mercer.preprocessing.targets import PositiveTargets
-from mercer.stop_reason import StopReason
 
 Model = TypeVar("Model", bound=ForwardEstimator)
 #: The least penalty in the metric in which functions are projected.

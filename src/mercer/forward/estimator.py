@@ -16,7 +16,7 @@ from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.parameters import AUTO, BOOL, NONE, check, integer, number, part_of
 from mercer.clock import Clock
 from mercer.data import ArrayRows, RowSource, current_group
-from mercer.data.group import ONE_PROCESS
+from mercer.data.shard import ONE_PROCESS
 from mercer.engine import Plan, make_plan
 from mercer.engine.plan import chosen_device
 from mercer.forward.by_loss import select_by_loss
@@ -46,12 +46,10 @@ from mercer.forward.task import (
 )
 from mercer.losses import Loss, Squared
 from mercer.parts import require
-from mercer.preprocessing.collect import fitting_group, plan_for
-from mercer.preprocessing.duplicates import merge_duplicate_inputs
-from mercer.preprocessing.exposure import rates
+from mercer.preprocessing.duplicates import fitting_group, merge_duplicate_inputs, plan_for
+from mercer.preprocessing.inputs import Targets
 from mercer.preprocessing.read import TableData, read, read_held_out, read_new
-from mercer.preprocessing.row_groups import read_row_groups
-from mercer.preprocessing.targets import Targets
+from mercer.preprocessing.weights import rates, read_row_groups
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
 

@@ -11,6 +11,7 @@ import torch
 from mercer.base.calibration import cross_fitted
 from mercer.base.classifier import fit_probabilities
 from mercer.base.intervals import CalibrationRows, Intervals
+from mercer.clock import StopReason
 from mercer.data import SparseRows
 from mercer.data.row_groups import RowGroups
 from mercer.forward.expansion import Expansion, Objective, StagedExpansion
@@ -21,9 +22,8 @@ from mercer.forward.stopping import joined
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import SparseRowKernel
-from mercer.preprocessing.targets import ClassTargets
+from mercer.preprocessing.inputs import ClassTargets
 from mercer.progress import report_step
-from mercer.stop_reason import StopReason
 
 #: Parameters chosen on the calibration rows: kernel, length-scale, penalty, and the calibration itself.
 N_CHOSEN = 4

@@ -17,8 +17,8 @@ from mercer.forward.kernel_metric import column_spread, diagonal_shares, metric_
 from mercer.forward.model_selection import EnsembleSearch
 from mercer.forward.task import normalise_weights
 from mercer.preprocessing.duplicates import merge_duplicate_inputs
+from mercer.preprocessing.inputs import code_targets, holds_classes
 from mercer.preprocessing.read import read, read_new
-from mercer.preprocessing.targets import code_targets, holds_classes
 from mercer.progress import with_progress
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 

@@ -45,8 +45,8 @@ from mercer.forward.task import Task
 from mercer.forward.uncertainty import UncertainDecisions, UncertainExpansions
 from mercer.losses import Loss
 from mercer.parts import require
+from mercer.preprocessing.inputs import RealTargets, Targets
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.targets import RealTargets, Targets
 from mercer.selection.kernel_choice import ChosenKernel, choose_kernel
 
 #: Rules that choose the size by the residual.

@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,21 +21,67 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.data import TensorRows
+from mercer.forward.absorb import Block
+from mercer.forward.learners import Learner
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.solve.cells import ExactInCells
+from mercer.forward.span import Functions
 from mercer.kernels import Kernel
-from mercer.kernels.partitioned import Cells, Partitioned
+from mercer.kernels.partitioned import Cells, Partitioned, rows_by_cell
+from mercer.parts import component
 from mercer.progress import report_step
 from mercer.selection.more_rows import scaled
-from mercer.selection.parallel import run_on_one_core
-from mercer.selection.score import mean_and_variance
+from mercer.selection.score import dual_coefficients, mean_and_variance
+from mercer.selection.search import run_on_one_core, run_parallel
 
 #: The fewest cells that are worth a stage, the most that are found quickly, and rows of a cell at most, in units of
 #: those wanted: duplicate rows stay together.
 FEWEST_CELLS, MOST_CELLS, LARGEST_CELL = 8, 1024, 3
 #: Factors on length-scales that are tried, and the cells that compare them.
 LENGTH_FACTORS, TRIED_CELLS = (1.0, 0.5, 0.25), 32
+
+
+@component
+class ExactInCells(Learner):
+    """All rows of positive weight as one learner of a partitioned kernel, in one step."""
+
+    resumable: ClassVar[bool] = False  # one step, which a resumed fit repeats
+
+    def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
+        problem = block.problem
+        index = problem.candidates()
+        if len(index) == 0 or step > 0:
+            return None
+        A = ridge_in_cells(problem, index)
+        values = problem.y.to(torch.float64, copy=True)
+        values[index] -= (problem.lam / problem.weight[index].double())[:, None] * A
+        others = (problem.weight <= 0).nonzero()[:, 0]  # validation rows
+        if len(others):
+            K = problem.subset(others).matrix(problem.basis(index))
+            values[others] = K.product(A).double()
+        return Functions(index, A, values.to(problem.plan.dtype).T.contiguous())
+
+
+def ridge_in_cells(problem: Problem, index: Tensor) -> Tensor:
+    """Dual coefficients (m × p, float64) of rows `index`: kernel ridge regression within each cell.
+
+    A cell whose kernel matrix is singular by rounding has none.
+    """
+    kernel, rows = problem.kernel, problem.rows
+    assert isinstance(kernel, Partitioned)
+    assert isinstance(rows, TensorRows)
+    A = torch.zeros(len(index), problem.n_outputs, dtype=torch.float64, device=index.device)
+
+    def solve(places: Tensor) -> None:
+        here = index[places]
+        X = rows.X[here]
+        found = dual_coefficients(kernel.kernel(X, X), problem.y[here], problem.weight[here], problem.lam)
+        if found is not None:
+            A[places] = found.double()
+
+    cells = rows_by_cell(kernel.cells.of(rows.X[index]))
+    run_parallel([partial(solve, places) for _, places in cells], problem.plan.device)
+    return A
 
 
 def local_stage(

@@ -312,7 +312,7 @@ def problem_of(
     member: KernelMember, data: TableData, Y: np.ndarray, plan: Plan, loss: Loss, left_open: Unspecified, *,
     pairwise: bool = False,
 ) -> Problem:  # fmt: skip
-    """The problem that a member minimises, in tiles whose rounding does not show (`mercer.selection.precision`)."""
+    """The problem that a member minimises, in tiles whose rounding does not show (`mercer.selection.kernel_choice`)."""
     sample = sample_of(data, Y, member.inputs, plan, pairwise=pairwise)
     part = sample.part(sample.spaced(PRECISION_ROWS))
     X = part.rows.take(np.arange(part.n_rows))

@@ -25,8 +25,8 @@ from mercer.forward.problem import Problem
 from mercer.forward.stopping import Dependence, MaxSteps
 from mercer.kernels import Kernel, Stationary
 from mercer.linalg import whitening
+from mercer.preprocessing.inputs import holds_classes
 from mercer.preprocessing.read import read_new, read_rows
-from mercer.preprocessing.targets import holds_classes
 from mercer.progress import with_progress
 from mercer.selection.kernel_choice import is_precomputed
 

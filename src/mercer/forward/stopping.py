@@ -11,8 +11,8 @@ from itertools import chain, islice, takewhile
 
 import numpy as np
 
+from mercer.clock import StopKind, StopReason, kinds_of
 from mercer.parts import Component, component
-from mercer.stop_reason import StopKind, StopReason, kinds_of
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.clock import Clock
+from mercer.clock import Clock, StopReason
 from mercer.data import ArrayRows, Runs, Shard
 from mercer.data.shard import even_run
 from mercer.engine import Plan
@@ -20,8 +20,7 @@ from mercer.forward.path import ExpansionPath, FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.losses import Loss, class_likelihood
 from mercer.parts import require
-from mercer.preprocessing.read import TableData
-from mercer.preprocessing.targets import (
+from mercer.preprocessing.inputs import (
     ClassTargets,
     PositiveTargets,
     RealTargets,
@@ -29,7 +28,7 @@ from mercer.preprocessing.targets import (
     clip_outliers,
     code_targets,
 )
-from mercer.stop_reason import StopReason
+from mercer.preprocessing.read import TableData
 
 #: Rows from which the range of targets without outliers, and the best constant of a loss, are estimated.
 TARGET_ROWS = 10_000

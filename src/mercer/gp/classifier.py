@@ -40,9 +40,8 @@ from mercer.kernels import Kernel
 from mercer.losses import class_likelihood
 from mercer.parts import require
 from mercer.preprocessing.duplicates import merged
-from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.inputs import ClassTargets, InputMap
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.targets import ClassTargets
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0

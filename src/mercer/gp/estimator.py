@@ -15,13 +15,12 @@ from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.parameters import AUTO, NONE, Rule, check, integer, literal, number, part_of
 from mercer.clock import Clock
 from mercer.data import current_group
-from mercer.data.group import ONE_PROCESS
+from mercer.data.shard import ONE_PROCESS
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
+from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, ParameterPrior, Point, resolve_priors
 from mercer.evidence.posterior import Posterior
-from mercer.evidence.priors import ParameterPrior, resolve_priors
 from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
@@ -29,8 +28,7 @@ from mercer.gp.search import FinalPass, SparseSearch, best_family, noting_rows
 from mercer.gp.task import GPTask
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.parts import require
-from mercer.preprocessing.collect import agreed_plan, collect_small_table, exact_sums, fitting_group
-from mercer.preprocessing.duplicates import MERGED_ROWS
+from mercer.preprocessing.duplicates import MERGED_ROWS, agreed_plan, collect_small_table, exact_sums, fitting_group
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData, read, read_new
 from mercer.preprocessing.validate import host

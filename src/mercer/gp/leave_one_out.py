@@ -3,6 +3,9 @@ r"""Leave-one-out predictions of a Gaussian process in closed form: its kernel a
 With latent variance :math:`v_i = (k_{ii} - q_{ii}) + g_i`, g the part that the posterior adds, and the noise
 :math:`\Lambda_i = \alpha (k_{ii} - q_{ii}) + \sigma^2/w_i` of the fit, row i has the leverage
 :math:`h_i = g_i/\Lambda_i`. Without row i its residual is :math:`r_i/(1 - h_i)` and g becomes :math:`g_i/(1 - h_i)`.
+
+Positive targets have means exp(f). Their moments and intervals are in units of the mean target. A target of mean μ has
+the variance φ μ^p: p = 1 for counts, whose φ is one over the mean count, and p = 2 for the gamma distribution.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from mercer.base.intervals import Intervals
+from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.base.out_of_fold import LARGEST
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
@@ -23,7 +26,7 @@ from mercer.evidence.posterior import Posterior
 from mercer.gp.model import FittedGP
 from mercer.gp.svgp import expected_loss
 from mercer.kernels import Kernel
-from mercer.losses import Loss
+from mercer.losses import FAR_MEANS, Loss
 from mercer.preprocessing.read import TableData
 
 #: Largest number of rows that calibrate intervals, and the least number of rows outside a subset that replace its own.
@@ -141,3 +144,51 @@ def predictive_noise(posterior: Posterior, kernel: Kernel, noise: float, data: S
     middle, reach = math.log(noise), math.log(NOISE_RANGE)
     bounds = middle - reach, middle + reach
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-4}).x)
+
+
+@dataclass(frozen=True)
+class LogNormalMean:
+    """A mean exp(f) with f ~ N(mean, variance), and targets of variance φ exp(p f); arrays of one shape.
+
+    >>> found = LogNormalMean(np.zeros(1), np.zeros(1), noise=0.25, power=1.0)
+    >>> found.location.tolist(), found.function_std.tolist(), found.noise_std.tolist()
+    ([0.0], [0.0], [0.5])
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    noise: float
+    power: float
+
+    @property
+    def location(self) -> np.ndarray:
+        """log E exp(f)."""
+        return np.clip(self.mean + 0.5 * self.variance, -FAR_MEANS, FAR_MEANS)
+
+    @property
+    def function_std(self) -> np.ndarray:
+        """Standard deviation of exp(f)."""
+        return np.exp(self.location) * np.sqrt(np.expm1(np.minimum(self.variance, FAR_MEANS)))
+
+    @property
+    def noise_std(self) -> np.ndarray:
+        """Standard deviation of targets around their mean: √(φ E exp(p f))."""
+        exponent = self.power * self.mean + 0.5 * self.power**2 * self.variance
+        return np.sqrt(self.noise * np.exp(np.clip(exponent, -2 * FAR_MEANS, 2 * FAR_MEANS)))
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard deviation of new targets."""
+        return np.hypot(self.function_std, self.noise_std)
+
+
+def positive_intervals(model: FittedGP, loss: Loss, data: Sample, table: TableData) -> Intervals:
+    """Calibrate intervals on residuals of rows that are left out in closed form, over their standard deviations."""
+    index = data.spaced(CALIBRATION_ROWS)
+    rows = data.part(index)
+    moments = leave_one_out_latent(model, 0.0, rows, loss, dispersion=model.noise)
+    mean, cov = (part.cpu().numpy() for part in moments)
+    found = LogNormalMean(mean, cov[:, 0], model.noise, loss.variance_power())
+    Y, weight = (part.double().cpu().numpy() for part in (rows.Y, rows.weight))
+    calibration = CalibrationRows.of(rows.rows.take(np.arange(rows.n_rows)), table, index)
+    return Intervals.fitted(Y - np.exp(found.location), found.std, found.location, weight, calibration)

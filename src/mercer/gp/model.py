@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mercer.clock import StopReason
 from mercer.engine import Plan
 from mercer.evidence.posterior import Posterior
 from mercer.forward.expansion import Expansion
@@ -16,7 +17,6 @@ from mercer.forward.relevance import background_rows, effect_shares
 from mercer.kernels import Kernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
-from mercer.stop_reason import StopReason
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,7 @@ from mercer.evidence.starts import (
 from mercer.forward.criteria import Criterion
 from mercer.forward.uncertainty import BasisDistances
 from mercer.gp.estimator import SparseGP
-from mercer.gp.leave_one_out import leave_one_out_intervals, predictive_noise
-from mercer.gp.log_link import LogNormalMean, positive_intervals
+from mercer.gp.leave_one_out import LogNormalMean, leave_one_out_intervals, positive_intervals, predictive_noise
 from mercer.gp.model import FittedGP, fitted_attributes
 from mercer.gp.search import rows_for_tuning
 from mercer.gp.svgp import Likelihood, StochasticEvidence
@@ -49,9 +48,8 @@ from mercer.kernels import Gaussian, Kernel, Linear, Scaled, Sum
 from mercer.losses import FAR_MEANS, Loss, Poisson, Squared
 from mercer.parts import require, require_integer
 from mercer.preprocessing.duplicates import merged
-from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.inputs import InputMap, PositiveTargets, RealTargets
 from mercer.preprocessing.read import TableData, read_new
-from mercer.preprocessing.targets import PositiveTargets, RealTargets
 from mercer.preprocessing.validate import host
 from mercer.selection import tune_kernel, tune_noise
 

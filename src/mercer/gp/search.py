@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mercer.clock import Clock
+from mercer.clock import Clock, StopReason
 from mercer.engine.sample import Sample
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.exact import log_evidence
@@ -25,7 +25,6 @@ from mercer.gp.svgp import StochasticEvidence
 from mercer.gp.task import GPTask, choose_rows
 from mercer.kernels import Kernel, as_kernel
 from mercer.selection.tune import FAMILIES
-from mercer.stop_reason import StopReason
 
 #: Inducing inputs and steps for each family of kernels, and the share of the remaining time for all families.
 FAMILY_INDUCING, FAMILY_STEPS, FAMILY_SHARE = 32, 25, 0.25

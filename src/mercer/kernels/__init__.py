@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mercer.codegen.forms import FusedForm
+from mercer.codegen.cpu import FusedForm
 from mercer.kernels.base import Bias, Kernel, Product, Scaled, Sum
 from mercer.kernels.columns import Columns
 from mercer.kernels.custom import Function, Normalized, Precomputed

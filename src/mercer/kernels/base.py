@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from mercer.codegen.forms import FusedForm
+from mercer.codegen.cpu import FusedForm
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
 from mercer.parts import Component, as_float, component, require
 

@@ -13,7 +13,7 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
-from mercer.codegen.forms import FusedForm
+from mercer.codegen.cpu import FusedForm
 from mercer.parts import require
 
 

@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from mercer.codegen.forms import FusedForm
+from mercer.codegen.cpu import FusedForm
 from mercer.kernels.base import Kernel, checked_number
 from mercer.kernels.columns import Columns
 from mercer.parts import as_float, component, require

@@ -16,8 +16,17 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import EXP_BASE_FACTOR, FIRST, SECOND, TILE, fast_exp, thread_buffer
-from mercer.codegen.forms import FEW_INPUTS, ClosedForm, FusedForm
+from mercer.codegen.cpu import (
+    EXP_BASE_FACTOR,
+    FEW_INPUTS,
+    FIRST,
+    SECOND,
+    TILE,
+    ClosedForm,
+    FusedForm,
+    fast_exp,
+    thread_buffer,
+)
 from mercer.kernels.base import checked_number
 from mercer.kernels.stationary import Stationary, StationaryColumns, number_like
 from mercer.parts import component

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.codegen.compiled import city_block
-from mercer.codegen.cpu import LOG2E
-from mercer.codegen.forms import ClosedForm, FusedForm
+from mercer.codegen.cpu import LOG2E, ClosedForm, FusedForm
 from mercer.kernels.stationary import Stationary, StationaryColumns
 from mercer.parts import as_float, component, require
 

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.codegen.compiled import OUTPUTS, Compiled, pays
-from mercer.codegen.cpu import TILE
-from mercer.codegen.forms import ClosedForm
+from mercer.codegen.cpu import TILE, ClosedForm
 from mercer.kernels.base import Kernel
 from mercer.kernels.columns import Columns, affine_product, affine_scores
 from mercer.parts import require

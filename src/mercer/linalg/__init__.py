@@ -12,12 +12,12 @@ from mercer.linalg.cholesky import (
     float32_factor,
     float32_factor_suffices,
     inverse_diagonal,
+    pivoted_rows,
     rotate_rows,
     solve_factored,
 )
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
-from mercer.linalg.pivoted import pivoted_rows
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [

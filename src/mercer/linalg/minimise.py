@@ -19,9 +19,9 @@ from scipy.optimize import OptimizeResult, minimize
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
+from mercer.clock import StopKind, StopReason
 from mercer.linalg.cholesky import cholesky
 from mercer.parts import require
-from mercer.stop_reason import StopKind, StopReason
 
 Objective = Callable[[Tensor], tuple[Tensor | float, Tensor, Tensor]]
 

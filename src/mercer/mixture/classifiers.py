@@ -16,6 +16,7 @@ from mercer.base.classifier import SetClassifier, fit_set_scores
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import AUTO, integer, literal, number
 from mercer.base.probability_calibration import LabelledProbabilities, fit_power_and_bias, log_probabilities
+from mercer.clock import StopReason
 from mercer.engine import Sample
 from mercer.mixture.class_experts import LogisticExperts, indicators
 from mercer.mixture.closed_form import (
@@ -35,12 +36,10 @@ from mercer.mixture.local_logistic import fit_by_gradients
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import logistic_weights
 from mercer.mixture.uncertainty import LEAST_CURVATURE, UncertainClasses, weight_posterior
-from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.inputs import ClassTargets, InputMap
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.targets import ClassTargets
 from mercer.preprocessing.weights import penalty_in_units
 from mercer.progress import report_step
-from mercer.stop_reason import StopReason
 
 #: λ where it is "auto" and training is in two steps.
 PLAIN_PENALTY = 1e-2

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mercer.base.out_of_fold import LARGEST
-from mercer.clock import Clock
+from mercer.clock import Clock, StopKind, StopReason
 from mercer.engine import Sample
 from mercer.linalg import spread_out
 from mercer.mixture.em import Mixture
@@ -28,8 +28,7 @@ from mercer.mixture.gates import Floor, make_gates
 from mercer.mixture.n_components import ChosenSize
 from mercer.mixture.output_weights import local_inputs
 from mercer.progress import report_step
-from mercer.selection.evidence_metric import relevances
-from mercer.stop_reason import StopKind, StopReason
+from mercer.selection.evidence_search import relevances
 
 #: Rows of a trial, and rows that find the relevances.
 TRIAL_ROWS, RELEVANCE_ROWS = 1000, 400

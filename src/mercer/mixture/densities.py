@@ -18,8 +18,7 @@ from mercer.mixture.em import Mixture
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, MixtureSettings, fit_classes
 from mercer.mixture.output_weights import class_shares
-from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.targets import ClassTargets
+from mercer.preprocessing.inputs import ClassTargets, InputMap
 
 
 @estimator_dataclass

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.clock import Clock
+from mercer.clock import RUNNING, Clock, StopKind, StopReason
 from mercer.engine import Plan, Sample, each_block
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import Features, columns
 from mercer.mixture.gates import Floor, Gates, gates_from_sums, make_gates
-from mercer.stop_reason import RUNNING, StopKind, StopReason
 
 #: Rows' worth of responsibility below which a component is moved elsewhere, and below which it is removed.
 FAINT, DEAD = 0.5, 1e-8

@@ -25,11 +25,9 @@ from mercer.mixture.fit import Fitted, MixtureSettings, fit_mixture
 from mercer.mixture.gates import COVARIANCES, column_variances, rounding_variance
 from mercer.mixture.n_components import ChosenSize, Trials, chosen_size
 from mercer.parts import require
-from mercer.preprocessing.collect import collect_small_table, fitting_group
-from mercer.preprocessing.duplicates import MERGED_ROWS, merged
-from mercer.preprocessing.inputs import InputMap, standardised
+from mercer.preprocessing.duplicates import MERGED_ROWS, collect_small_table, fitting_group, merged
+from mercer.preprocessing.inputs import InputMap, code_targets, standardised
 from mercer.preprocessing.read import TableData, read, read_new
-from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.validate import checked_targets, host
 from mercer.preprocessing.weights import penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.progress import step_callbacks, with_progress

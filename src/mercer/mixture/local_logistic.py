@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import RUNNING, StopKind, StopReason
 from mercer.engine import Sample, each_block
 from mercer.linalg import minimize_lbfgs
 from mercer.mixture.class_experts import LogisticExperts, indicators
@@ -19,7 +20,6 @@ from mercer.mixture.em import EMResult, Mixture, posterior
 from mercer.mixture.features import Features, columns
 from mercer.mixture.fit import MixtureSettings
 from mercer.mixture.output_weights import local_inputs, reduce_activations
-from mercer.stop_reason import RUNNING, StopKind, StopReason
 
 #: Share of the mean curvature that keeps the curvature of a component without rows positive definite.
 LEAST_CURVATURE = 1e-8

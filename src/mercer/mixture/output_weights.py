@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.clock import Clock
+from mercer.clock import Clock, StopKind, StopReason
 from mercer.engine import Sample, each_block
 from mercer.kernels.base import vjp
 from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
@@ -24,7 +24,6 @@ from mercer.mixture.em import EMResult, Mixture, posterior
 from mercer.mixture.features import columns
 from mercer.mixture.gates import EPS, Floor, Gates
 from mercer.progress import report_step
-from mercer.stop_reason import StopKind, StopReason
 
 #: Products that making and factoring a Hessian may take: about a second for each Newton step.
 HESSIAN_WORK = 2e9

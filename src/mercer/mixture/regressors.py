@@ -41,9 +41,8 @@ from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import fit_gradient, least_squares, local_noise, misleading
 from mercer.mixture.uncertainty import UncertainMixture, weight_posterior
 from mercer.parts import require
-from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.inputs import InputMap, RealTargets
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.targets import RealTargets
 from mercer.preprocessing.weights import penalty_in_units
 
 #: Ways of training, each with EM's share of the time budget.

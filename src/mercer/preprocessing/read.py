@@ -16,10 +16,10 @@ import torch
 from sklearn.base import clone
 
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
-from mercer.data.group import ONE_PROCESS
 from mercer.data.hashes import has_copies, hash_pairs, hash_rows, hash_targets
 from mercer.data.raw import RawColumn
 from mercer.data.row_groups import RowGroups
+from mercer.data.shard import ONE_PROCESS
 from mercer.parts import require
 from mercer.preprocessing.columns import Layout, TableMap
 from mercer.preprocessing.columns_fit import DeclaredCodes, EncodedTable, encode_table, names_codes
@@ -33,9 +33,8 @@ from mercer.preprocessing.columns_read import (
 )
 from mercer.preprocessing.columns_targets import CrossFit, averaged_targets, row_hashes
 from mercer.preprocessing.constant_columns import Constants, FiniteRows, dense_or_sparse, find_constants
-from mercer.preprocessing.row_groups import require_groups
 from mercer.preprocessing.validate import checked_targets, checked_weights, host, require_same_order
-from mercer.preprocessing.weights import class_weighted
+from mercer.preprocessing.weights import class_weighted, require_groups
 from mercer.selection.kernel_choice import sees_any_column
 
 #: Rows whose medians replace numbers that are missing in `predict` alone.

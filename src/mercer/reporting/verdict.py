@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mercer.clock import StopKind, kinds_of
 from mercer.reporting.baselines import baselines, error_of
 from mercer.reporting.distance import learned_share
 from mercer.reporting.section import Figure, Grid, Section
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import bars, short
-from mercer.stop_reason import StopKind, kinds_of
 
 #: Models whose errors differ by less than this share are called alike.
 ALIKE = 0.03

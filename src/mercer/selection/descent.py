@@ -20,7 +20,7 @@ from torch import Tensor
 from mercer.data.row_groups import RowGroups
 from mercer.kernels import Kernel, Radial
 from mercer.linalg import minimize_lbfgs, solve_factored
-from mercer.selection.metric import CACHED_VALUES, apply_transform, distances, radial_slopes, tile
+from mercer.selection.view import CACHED_VALUES, apply_transform, distances, radial_slopes, tile
 
 #: Bounds of the change of a factor and of the penalty, as logarithms.
 REACH, REACH_PENALTY = 5.0, 4.0

@@ -22,9 +22,8 @@ from torch import Tensor
 from mercer.evidence.coordinates import Point
 from mercer.kernels import Gaussian, Matern52, Stationary
 from mercer.selection.evidence_search import GAIN, LENGTH, ROUGH, ROUGHER, EvidenceSearch
-from mercer.selection.parallel import run_on_one_core, run_parallel
-from mercer.selection.ridge import dual_coefficients
-from mercer.selection.search import Search
+from mercer.selection.score import dual_coefficients
+from mercer.selection.search import Search, run_on_one_core, run_parallel
 from mercer.selection.view import Candidate, EvidenceCandidate, SelectedKernel
 
 #: Families, smoothest first, and the names that the report gives them.

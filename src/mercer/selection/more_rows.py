@@ -24,11 +24,10 @@ from mercer.data.row_groups import RowGroups
 from mercer.engine import Plan
 from mercer.engine.plan import factored_rows
 from mercer.kernels import Gaussian, Matern32, Stationary
-from mercer.selection.metric import apply_transform, largest_factors
-from mercer.selection.ridge import dual_coefficients
+from mercer.selection.score import dual_coefficients
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 from mercer.selection.tune import tune_kernel
-from mercer.selection.view import SelectedKernel
+from mercer.selection.view import SelectedKernel, apply_transform, largest_factors
 
 #: Seconds that the evidence of these rows takes. With other time it has as many rows as their cubes allow, up to this
 #: many times as long.

@@ -25,8 +25,8 @@ from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.kernels import Kernel, Scaled, Stationary
-from mercer.selection.metric import largest_factors
 from mercer.selection.settings import SelectionSettings
+from mercer.selection.view import largest_factors
 
 #: Centres drawn for each neighbourhood: neighbourhoods of nearly constant targets are dropped.
 CENTRES = 2
@@ -77,7 +77,7 @@ def neighbourhood_scales(
     """Estimate factors on the coordinates of `sample` and a penalty; None if time or rows do not suffice.
 
     The factors keep the total variance of the coordinates, except for the bound on binary columns
-    (`mercer.selection.metric.largest_factors`).
+    (`mercer.selection.view.largest_factors`).
     """
     on_gpu = sample.plan.device.type == "cuda"
     seconds = min(SECONDS[on_gpu], clock.remaining())

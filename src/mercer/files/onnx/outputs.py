@@ -9,7 +9,7 @@ import numpy as np
 from mercer.base.calibration import MARGIN, FloorAndPower, Shrunk, Temperature
 from mercer.base.probability_calibration import PowerAndBias
 from mercer.files.onnx.graph import Graph
-from mercer.preprocessing.targets import ClassTargets, PositiveTargets, RealTargets
+from mercer.preprocessing.inputs import ClassTargets, PositiveTargets, RealTargets
 
 #: The outputs of a graph by their names, each with its type ("float", "int64" or "string").
 Outputs = dict[str, tuple[str, str]]

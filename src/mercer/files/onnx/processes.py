@@ -13,7 +13,7 @@ from mercer.files.onnx.outputs import Outputs, calibrated_probabilities, decode_
 from mercer.gp.classifier import LEAST_PIVOT, SparseGPClassifier, hermite_rule
 from mercer.gp.model import FittedGP
 from mercer.gp.regressor import SparseGPRegressor
-from mercer.preprocessing.targets import PositiveTargets
+from mercer.preprocessing.inputs import PositiveTargets
 
 
 @add_model.register
