@@ -149,10 +149,24 @@ def test_the_cheapest_cells_are_measured_first(tmp_path, monkeypatch):
 
     monkeypatch.setattr("papers.measure.ProcessPoolExecutor", Here)
     store = Store(tmp_path / "store.json", {f"a/{i}": {"job": "k", "cost_s": cost} for i, cost in enumerate((3, 1, 2))})
-    measure(store, {f"a/{i}": Job(greedy_surrogates.ripley_cell, seed=i) for i in range(3)})
-    assert measured == [1, 2, 0]
+    measure(store, {f"a/{i}": Job(greedy_surrogates.ripley_cell, seed=i) for i in range(4)})
+    assert measured == [1, 2, 0, 3], "the cell that is missing comes after those that are marked"
     measure(store, {"a/0": Job(greedy_surrogates.ripley_cell, seed=9)}, minutes=0.0)
     assert 9 not in measured
+
+
+def test_a_merge_keeps_what_cells_say_of_themselves_and_no_cell_of_todays_code_is_lost():
+    """Both stores saw other functions of one kind: cells of today's code stay unmarked, by the functions of both."""
+    here, there = (Store(Path(), {}, {"k": [f"benchmarks/papers/{name}"]}) for name in ("judge.py:judge", "rows.py:f"))
+    for store, machine, current in ((here, "a", ("x", "both", "ours")), (there, "b", ("y", "both", "theirs"))):
+        for name in ("both", "ours", "theirs", *current):
+            code = store.code("k") if name in current else "earlier"
+            store.cells[name] = {"job": "k", "machine": machine, "commit": machine, "code": code}
+    here.take(there)
+    machines = {name: cell["machine"] for name, cell in here.cells.items()}
+    assert machines == {"x": "a", "y": "b", "both": "b", "ours": "a", "theirs": "b"}
+    assert all(cell["commit"] == cell["machine"] for cell in here.cells.values())
+    assert not [name for name in here.cells if here.is_marked(name)]
 
 
 def test_a_digest_sees_what_functions_do_and_name(tmp_path, monkeypatch):
@@ -166,6 +180,7 @@ def test_a_digest_sees_what_functions_do_and_name(tmp_path, monkeypatch):
 
     before = digest_of("return A")
     assert digest_of('"""One."""\n\n        return A  # one') == digest_of("return A", other="B = 2") == before
+    assert digest_of("raise ValueError(1)") == digest_of("raise ValueError(2)") != digest_of("raise TypeError(1)")
     changed = digest_of("return A + 1"), digest_of("return A", "A = 2"), digest_of("return B")
     depends._parsed.cache_clear()
     digest.cache_clear()

@@ -1,7 +1,8 @@
 """The source that a cell depends on: the functions that ran while its kind was measured, and a digest of their code.
 
-The digest also sees constants of modules and fields of classes that these functions name. It does not see comments,
-docstrings and blank lines. Cells whose functions have another digest today are marked.
+The digest also sees constants of modules and fields of classes that these functions name. It does not see what cannot
+change a result: comments, docstrings, annotations, and what an error says (a cell that has a result met none, or caught
+it by its class). Cells whose functions have another digest today are marked.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _parsed(module: str) -> tuple[dict[str, ast.AST], list[tuple[str, str, str]]
 
 
 def _text(node: ast.AST) -> str:
-    """The tokens of a node without docstrings, alike in all versions of Python."""
+    """The tokens of a node without docstrings, annotations and messages, alike in all versions of Python."""
     return " ".join(_tokens(node))
 
 
@@ -102,8 +103,10 @@ def _tokens(node: ast.AST) -> Iterator[str]:
     body = getattr(node, "body", None)
     skipped = body[0] if isinstance(node, ast.FunctionDef) and body and _is_text(body[0]) else None
     yield type(node).__name__
+    if isinstance(node, ast.Raise):
+        node = node.exc.func if isinstance(node.exc, ast.Call) else node
     for name, value in ast.iter_fields(node):
-        if name in ("type_params", "kind", "type_comment", "ctx"):
+        if name in ("type_params", "kind", "type_comment", "ctx", "annotation", "returns"):
             continue
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, ast.AST):

@@ -2,7 +2,7 @@
 
 `store.json` has one line a cell: what its job returned for one split, the protocol, the seed, the commit, the kind of
 machine, the seconds it took, and a digest of the code it depends on (`depends.py`). A cell whose code has changed since
-is marked (†). A run measures missing and marked cells, the cheapest first, and may be stopped at any time.
+is marked (†). A run measures marked cells, then missing ones, the cheapest first, and may be stopped at any time.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Store:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = ",\n".join((block("names", names), block("kinds", kinds), block("cells", self.cells)))
         text = "{\n" + text + "\n}\n"
-        self.path.write_text(text, encoding="utf-8")
+        beside = self.path.with_suffix(".new")  # a run that is killed while it writes leaves the store as it was
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(self.path)
 
     def keep(self, name: str, job: Job, found: Cell, cost: float) -> None:
         about = {"job": job.kind, "protocol": job.protocol, "seed": job.seed, "commit": commit(), "machine": machine()}
@@ -96,6 +98,17 @@ class Store:
         """Whether a cell is of code that has changed since, or of code that nobody knows."""
         cell = self.cells[name]
         return cell.get("job") not in self.functions or cell["code"] != self.code(cell["job"])
+
+    def take(self, other: Store) -> None:
+        """Take in another store's cells as they are, except those of earlier code where ours are of today's."""
+        ours, theirs = ({name for name in at.cells if not at.is_marked(name)} for at in (self, other))
+        kinds, their_kinds = {self.cells[name]["job"] for name in ours}, {other.cells[name]["job"] for name in theirs}
+        self.cells |= {name: cell for name, cell in other.cells.items() if name not in ours - theirs}
+        for kind, functions in other.functions.items():
+            known = self.functions[kind] if kind in kinds else []
+            self.functions[kind] = sorted({*known, *(functions if kind in their_kinds or not known else ())})
+        for name in ours | theirs:  # both depend on today's code, by two lists of functions that are now one
+            self.cells[name]["code"] = self.code(self.cells[name]["job"])
 
     def under(self, prefix: str) -> dict[str, Cell]:
         """The cells whose names begin so, in the order of their seeds, by what follows."""
@@ -113,13 +126,15 @@ class Store:
 def measure(
     store: Store, jobs: Mapping[str, Job], minutes: float = float("inf"), processes: int = 1, trace: bool = True
 ) -> None:
-    """Measure cells, the cheapest first, in processes of one thread each, until the time is over.
+    """Measure cells, marked ones before missing ones, the cheapest first, in processes of one thread each.
 
-    With `trace` the first cell of a kind that has no current cell runs once more, to see which functions it calls.
+    Time ends a run; cells are written as they come. With `trace` the first cell of a kind that has no current cell runs
+    once more, to see which functions it calls.
     """
     ends = time.monotonic() + 60 * minutes
-    waiting, costs = dict(jobs), store.costs()
+    waiting, kept, costs = dict(jobs), dict(store.cells), store.costs()
     current = {cell["job"] for name, cell in store.cells.items() if not store.is_marked(name)}
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_one_thread)
     running: dict[Future[tuple[Cell, float, list[str]]], str] = {}
     failed: list[str] = []
@@ -127,10 +142,16 @@ def measure(
     print(f"{len(waiting)} cells to measure, {processes} at a time", flush=True)
     while running or waiting:
         while waiting and len(running) < processes and time.monotonic() < ends:
-            name = min(waiting, key=lambda n: store.cells.get(n, {}).get("cost_s", costs.get(waiting[n].kind, UNKNOWN)))
+            name = min(
+                waiting, key=lambda n: (n not in kept, kept.get(n, {}).get("cost_s", costs.get(jobs[n].kind, UNKNOWN)))
+            )
             del waiting[name]
-            running[pool.submit(_measured, jobs[name], trace and jobs[name].kind not in current)] = name
-            current.add(jobs[name].kind)
+            kind = jobs[name].kind
+            traced = trace and kind not in current
+            if traced:
+                store.functions.pop(kind, None)  # a list of earlier code; cells stay marked until there is a new one
+            running[pool.submit(_measured, jobs[name], traced)] = name
+            current.add(kind)
         done, _ = wait(running, max(ends - time.monotonic(), 0.0) if ends < float("inf") else None, FIRST_COMPLETED)
         if not done:
             break
@@ -191,7 +212,6 @@ def machine() -> str:
 
 
 def _one_thread() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
 
 

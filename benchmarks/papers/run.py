@@ -1,4 +1,4 @@
-"""All papers: measure cells that are missing or of earlier code, the cheapest first, and write docs/reproduce.
+"""All papers: measure cells of earlier code, then missing ones, the cheapest first, and write docs/reproduce.
 
     MERCER_DATA=… python benchmarks/papers/run.py [--minutes 60] [--jobs 2] [--only greedy02/table2]
     MERCER_DATA=… python benchmarks/papers/run.py --quick     # a cell of each table, ten minutes, into build/papers
@@ -62,9 +62,7 @@ def main() -> None:
         write(store, ROOT / "build" / "papers")
         return
     if given.merge:
-        other = Store.read(given.merge)
-        store.cells |= other.cells
-        store.functions |= other.functions
+        store.take(Store.read(given.merge))
         store.write()
     elif not given.report:
         wanted = {name: job for name, job in all_jobs().items() if name.startswith(tuple(given.only))}
