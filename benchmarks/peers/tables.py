@@ -28,7 +28,7 @@ from tables_data import LARGEST, PARTS, TASKS, Table, names, place, table
 from tables_report import Results, merged, report
 from threadpoolctl import threadpool_limits
 
-METHODS = ("ours", "catboost", "lightgbm", "histgb", "svm", "xrfm")
+METHODS = ("ours", "catboost", "lightgbm", "histgb", "svm", "xrfm", "chimeraboost", "ebm", "realmlp", "tabm")
 LEAST = 1e-9  # a probability below it counts as this much
 
 
@@ -84,7 +84,7 @@ def run(
                 score = attempt(method, given, seed, **machine)
                 kept.setdefault(method, {})[str(seed)] = score
                 words = "  ".join(f"{key} {value:.4g}" if key != "failed" else value for key, value in score.items())
-                print(f"{name:22s} {seed} {method:9s} {words}", flush=True)
+                print(f"{name:22s} {seed} {method:12s} {words}", flush=True)
                 keep()
 
 
