@@ -172,11 +172,6 @@ def test_rows_to_watch_are_checked_as_those_of_fit_are(given, words):
         fresh(REGRESSORS[0]).fit(frame, Y, **given)
 
 
-def test_a_matrix_of_labels_is_refused_by_the_name_of_what_takes_it():
-    with pytest.raises(ValueError, match=r"one class for each row \(for several labels: sklearn.multioutput.Multi"):
-        GreedyKernelClassifier(3).fit(np.eye(6), np.eye(6)[:, :3])
-
-
 def test_rows_to_watch_of_an_unseen_class_are_refused():
     with pytest.raises(ValueError, match=r"y_val must be of the classes \[[^.()]*\], got \[7\]"):
         fresh(CLASSIFIERS[0]).fit(X, CLASSES, X_val=X[:5], y_val=np.full(5, 7))

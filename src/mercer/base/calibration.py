@@ -16,7 +16,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
 
-from mercer.preprocessing.inputs import ClassTargets
+from mercer.preprocessing.inputs import ClassTargets, LabelTargets
 from mercer.selection.score import Codes, fitted_link, logit_losses, shrinkage_factor
 
 #: Least share of shrinkage; less is not worth another record in the model.
@@ -116,6 +116,17 @@ class Shrunk:
         raised = np.maximum(mixed[rows, predicted], (1 + MARGIN) * mixed.max(1))
         mixed[rows, predicted] = np.where(mixed.argmax(1) == predicted, mixed[rows, predicted], raised)
         return mixed / mixed.sum(1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class LabelLinks:
+    """The link of each label, where rows have several: probabilities of their presence, n × L."""
+
+    links: tuple[Temperature | FloorAndPower | Shrunk, ...]
+
+    def probabilities(self, decisions: np.ndarray) -> np.ndarray:
+        each = [link.probabilities(decisions[:, [k]])[:, 1] for k, link in enumerate(self.links)]
+        return np.column_stack(each)
 
 
 def shrink_towards_rates(
@@ -229,6 +240,18 @@ def fit_calibration(
     true = class_indices(codes)
     link = _log_odds_link(decisions, true, weight) if log_odds else _link(targets, decisions, codes, weight)
     return shrink_towards_rates(link, decisions, true, weight, chosen)
+
+
+def fit_label_links(
+    targets: LabelTargets, values: Any, Y: np.ndarray, weight: np.ndarray, chosen: int = 1
+) -> LabelLinks:
+    """Fit the map of each label from held-out `values` to the probability of its presence."""
+    decisions, codes = targets.decisions(values), targets.decisions(Y)
+    links = []
+    for k, mean in enumerate(targets.mean):
+        label = ClassTargets(targets.classes[k], np.array([mean]))
+        links.append(fit_calibration(label, decisions[:, [k]] - mean, codes[:, [k]] - mean, weight, chosen))
+    return LabelLinks(tuple(links))
 
 
 def _log_odds_link(decisions: np.ndarray, true: np.ndarray, weight: np.ndarray) -> Temperature:

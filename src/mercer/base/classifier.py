@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.base.calibration import FloorAndPower, Shrunk, Temperature, class_indices, fit_calibration
+from mercer.base.calibration import FloorAndPower, LabelLinks, Shrunk, Temperature, class_indices, fit_calibration
 from mercer.base.intervals import ROUNDING, Intervals
 from mercer.base.parameters import NONE, Rule, literal
 from mercer.data.row_groups import RowGroups
 from mercer.parts import as_float, require
-from mercer.preprocessing.inputs import ClassTargets
+from mercer.preprocessing.inputs import ClassTargets, LabelTargets
 
 
 def _is_weight_table(value: Any) -> bool:
@@ -120,6 +120,8 @@ class SetClassifier(ClassWeightMixin, ClassifierMixin):
         """
         check_is_fitted(self)
         require(0 < as_float(coverage) < 1, "coverage", "a number above 0 and below 1", coverage)
+        labels = isinstance(vars(self).get("calibration_"), LabelLinks)
+        require(not labels, "the model", "of one class for each row to have prediction sets", "one of several labels")
         known = hasattr(self, "set_scores_")
         require(known, "the model", "fitted again to have prediction sets", "a file of version 0.2.0")
         return sums_before(self.predict_proba(X)) <= self.set_scores_.upper(float(coverage)) + ROUNDING
@@ -134,24 +136,27 @@ class DecisionClassifier(SetClassifier):
     Attributes
     ----------
     classes_ : ndarray
-        The classes.
-    calibration_ : Temperature, FloorAndPower or Shrunk
+        The classes; where rows have L labels, 0 and 1 for each label (L × 2).
+    calibration_ : Temperature, FloorAndPower, Shrunk or LabelLinks
         The map from decision values to probabilities, fitted to held-out, out-of-fold or leave-one-out decision
         values. The log loss of these rows is not above that of the class frequencies.
     """
 
-    targets_: ClassVar[ClassTargets]
-    calibration_: ClassVar[Temperature | FloorAndPower | Shrunk]
+    targets_: ClassVar[ClassTargets | LabelTargets]
+    calibration_: ClassVar[Temperature | FloorAndPower | Shrunk | LabelLinks]
     _answers: ClassVar[Callable[..., np.ndarray]]
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Decision values: one column per class, or one number where there are two classes."""
+        """Decision values: one column per class or label, or one number where there are two classes."""
         check_is_fitted(self)
         decisions = self._answers(X, self.targets_.decisions)
         return decisions[:, 0] if decisions.shape[1] == 1 else decisions
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Calibrated class probabilities in the order of `classes_`.
+
+        Where rows have L labels, they are the probabilities of each label's presence, an array n × L as scikit-learn's
+        `MLPClassifier` has it.
 
         The most probable class is that of `predict`, unless probabilities were shrunk towards the class frequencies.
         """

@@ -34,19 +34,19 @@ def normal_draws(n_classes: int) -> np.ndarray:
 
 
 def split_entropy(draws: Iterator[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean entropy, mutual information and entropy of the mean, from draws of probabilities (n × C each).
+    """Mean entropy, mutual information and entropy of the mean, from draws of probabilities (… × C each).
 
     >>> certain = [np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])]
     >>> [float(part[0].round(3)) for part in split_entropy(iter(certain))]
     [0.0, 0.693, 0.693]
     """
     first = next(draws)
-    n_draws, sum_p, sum_entropy = 1, first.copy(), entr(first).sum(1)
+    n_draws, sum_p, sum_entropy = 1, first.copy(), entr(first).sum(-1)
     for p in draws:
         n_draws += 1
         sum_p += p
-        sum_entropy += entr(p).sum(1)
-    noise, total = sum_entropy / n_draws, entr(sum_p / n_draws).sum(1)
+        sum_entropy += entr(p).sum(-1)
+    noise, total = sum_entropy / n_draws, entr(sum_p / n_draws).sum(-1)
     return noise, np.maximum(total - noise, 0.0), total
 
 
@@ -144,7 +144,8 @@ class ClassUncertaintyMixin:
 
         The entropy of the probabilities (in nats) is noise, which more rows would not lower, plus the mutual
         information of class and function. The function is a Gaussian process with this kernel, penalty and basis
-        vectors, which stand for all rows if they are fewer. Entropies are means over 512 fixed draws.
+        vectors, which stand for all rows if they are fewer. Entropies are means over 512 fixed draws. Where rows have
+        several labels, each label has its own, n × L.
 
         Examples
         --------

@@ -260,7 +260,9 @@ def _predicted(model: Any, X: Any, options: argparse.Namespace) -> dict[str, np.
     if options.interval is not None:
         columns |= _interval(model, X, options.interval)
     if options.proba:
-        columns |= {f"p_{name}": p for name, p in zip(model.classes_, model.predict_proba(X).T, strict=True)}
+        p = model.predict_proba(X)
+        names = model.classes_ if np.ndim(model.classes_) == 1 else range(p.shape[1])  # several labels per row
+        columns |= {f"p_{name}": column for name, column in zip(names, p.T, strict=True)}
     return columns
 
 

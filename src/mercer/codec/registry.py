@@ -118,6 +118,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "preprocessing.RealTargets": {"mean": "p"},
     "preprocessing.PositiveTargets": {"mean": "p"},
     "preprocessing.ClassTargets": {"classes": "C"},
+    "preprocessing.LabelTargets": {"mean": "p"},
     "data.Bend": {"columns": "b", "centre": "b", "width": "b"},
     "data.ColumnMap": {"centre": "D", "width": "D", "mean": "D", "spread": "D", "knots": "D K", "levels": "D K"},
     "evidence.Posterior": {"basis": "m D", "weights": "m p", "explained": "m r", "scatter": "c m s"},

@@ -24,7 +24,7 @@ from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, terms_of
 from mercer.forward.expansion import Expansion
 from mercer.forward.relevance import BACKGROUND_ROWS
 from mercer.parts import require
-from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.inputs import ClassTargets, InputMap
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def names_of(model: Any) -> list[str]:
 
 def _in_units(model: Any, parts: tuple[Expansion, ...], bias: Any = 0.0) -> KernelExpansion:
     targets, p = model.targets_, parts[0].weights.shape[1]
-    if hasattr(model, "classes_"):
+    if isinstance(targets, ClassTargets):
         return KernelExpansion(parts, np.broadcast_to(targets.offset, (p,)).astype(float), p == 1)
     scaled = tuple(replace(part, weights=targets.scale * part.weights) for part in parts)
     return KernelExpansion(scaled, targets.mean + targets.scale * np.broadcast_to(bias, (p,)), targets.flat)

@@ -170,6 +170,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
 
     def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         data, sparse = task.data, isinstance(task.data.rows, SparseRows)
+        require(self.focus is None or task.has_classes, "focus", "None unless rows have one class each", self.focus)
         if not self._selects_kernels() or sparse:
             wanted = "'auto' where X is sparse" if sparse else "'auto' unless kernel='auto' and scale_inputs=True"
             require(self.metric == "auto", "metric", wanted, self.metric)
@@ -210,7 +211,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         seconds = self._selection_seconds(task, budget)
         size = task.data.n_alive, task.Y.shape[1], task.data.rows.n_columns
         likelihood = (
-            self._classes
+            task.has_classes
             and self.loss == "auto"
             and not self.updatable
             and penalty is None
@@ -223,7 +224,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             Y,
             task.plan,
             rng,
-            self._classes,
+            task.has_classes,
             self.metric,
             penalty,
             seconds,
@@ -311,7 +312,6 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         )
 
     def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
-        require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
         n_rows = problem.n_candidates
         penalty = 0.0 if problem.rows.shard.divided or problem.sample.row_groups is not None else problem.lam
         columns = problem.rows.n_columns
@@ -364,7 +364,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             return self._begin_fit(problem, validation, first.fit.rng)
 
         settings, focus, local = self._refinement_settings, self._focus(), self._may_end_in_cells()
-        return RefinementStages(begin, settings, budget, share, self._classes, focus, local=local).refine(first, task)
+        stages = RefinementStages(begin, settings, budget, share, task.has_classes, focus, local=local)
+        return stages.refine(first, task)
 
     def _may_end_in_cells(self) -> bool:
         return self.local_stage
@@ -389,7 +390,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             n = affordable_stage_rows(data.n_columns, plan, self.time_budget)
         else:
             return data
-        return data if data.n_alive <= n else draw_sample(data, n, rng, classes=self._classes)
+        return data if data.n_alive <= n else draw_sample(data, n, rng, classes=self._classes and data.y.ndim == 1)
 
     def _is_open_ended(self) -> bool:
         """Whether kernel and sizes are left open in a fit that is not to be continued."""

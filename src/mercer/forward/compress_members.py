@@ -20,7 +20,6 @@ from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.iterative_ridge import iterative_folds
 from mercer.forward.task import FittedMember, Task
-from mercer.preprocessing.inputs import ClassTargets
 from mercer.progress import report_step
 
 #: Rows below which a model keeps all of them: predictions are fast, and too few rows would judge.
@@ -78,7 +77,7 @@ def _compressed(parts: list[FittedMember], n_basis: int | None, tol: float, task
     reason = _refusal(parts, n_basis)
     if reason is not None:
         return Compressed(parts, reason)
-    classes, row_targets = isinstance(task.targets, ClassTargets), task.row_targets
+    classes, row_targets = task.has_classes, task.row_targets
     paths = _paths(parts, n_basis, tol, classes)
     if not all(path.sizes for path in paths):
         return Compressed(parts, "left out: a fitted function is zero")

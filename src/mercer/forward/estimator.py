@@ -117,7 +117,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         Report of the model selection, if there was one: candidate, rows, loss and seconds of each score. For
         classifiers the last line scores the model itself on held-out rows: their log loss, and `calibration_error`, the
         calibration error of its probabilities.
-    targets_ : RealTargets, PositiveTargets or ClassTargets
+    targets_ : RealTargets, PositiveTargets, ClassTargets or LabelTargets
         Coding of the targets.
     inputs_ : InputMap
         Map from columns to kernel coordinates.
@@ -214,9 +214,9 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     ) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
-        `X_val`, `y_val`: validation rows in place of a `validation_fraction` of the training rows. They stop the fit
-        and calibrate probabilities and intervals; `history_["validation"]` holds their mean loss after each step. They
-        do not change the predictions of an exact solution.
+        A matrix `y` of zeros and ones has several labels per row (classifiers). `X_val`, `y_val`: validation rows in
+        place of a `validation_fraction` of the training rows. They stop the fit and calibrate probabilities and
+        intervals; `history_["validation"]` has their mean loss after each step. Exact solutions predict as without.
 
         `groups`, one label for each row or the name of a column: rows of one group, such as a patient, are on one side
         of every split, fold and validation set, so that kernels, penalties, probabilities and intervals are those for
@@ -463,7 +463,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         return few and chosen_device(self.device).type == "cpu"
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predicted targets, of the shape `y` had in `fit`; for classifiers the class of each row."""
+        """Predicted targets, of the shape `y` had in `fit`; for classifiers the class, or the labels, of each row."""
         return self._answers(X, self._decode)
 
     def _decode(self, values: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.base.calibration import cross_fitted
+from mercer.base.calibration import cross_fitted, fit_label_links
 from mercer.base.classifier import fit_probabilities
 from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.clock import StopReason
@@ -22,7 +22,7 @@ from mercer.forward.stopping import joined
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import SparseRowKernel
-from mercer.preprocessing.inputs import ClassTargets
+from mercer.preprocessing.inputs import LabelTargets
 from mercer.progress import report_step
 
 #: Parameters chosen on the calibration rows: kernel, length-scale, penalty, and the calibration itself.
@@ -39,13 +39,13 @@ def fitted_attributes(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
     expansions = tuple(_expansion(*pair) for pair in zip(parts, _dtypes(task, parts), strict=True))
     index, final = first.final.index.cpu().numpy(), first.final
     history = joined([part.fit.history for part in parts if part.member.place == first.member.place])
-    classes = isinstance(task.targets, ClassTargets)
+    classes, labels = task.has_classes, isinstance(task.targets, LabelTargets)
     return {
         **data.columns(),
         **final.kept,
-        "classes_": task.targets.classes if classes else None,
-        **(_probabilities(task, parts) if classes else {}),
-        "intervals_": None if classes else _intervals(task, parts),
+        "classes_": task.targets.classes if classes or labels else None,
+        **(_probabilities(task, parts) if classes or labels else {}),
+        "intervals_": None if classes or labels else _intervals(task, parts),
         "targets_": task.targets,
         "inputs_": first.member.inputs,
         "expansions_": expansions,
@@ -154,6 +154,8 @@ def _probabilities(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
     report_step("calibration")
     held_out = ensemble_predictions(parts)
     values, targets, weight = held_out.values, held_out.targets, held_out.weight
+    if isinstance(task.targets, LabelTargets):
+        return {"calibration_": fit_label_links(task.targets, values, targets, weight, N_CHOSEN)}
     likelihood, together = task.loss.likelihood, _row_groups(task, held_out)
     return fit_probabilities(task.targets, values, targets, weight, N_CHOSEN, log_odds=likelihood, row_groups=together)
 
@@ -189,6 +191,6 @@ def _intervals(task: Task, parts: list[FittedMember]) -> Intervals:
 
 def _residuals(task: Task, held_out: HeldOutPredictions) -> np.ndarray:
     """Coded targets of held-out rows less their predictions, n × p."""
-    if isinstance(task.targets, ClassTargets):
+    if task.has_classes:
         return held_out.targets - held_out.values
     return np.asarray(task.targets.residuals(held_out.targets, held_out.values))

@@ -36,7 +36,6 @@ from mercer.forward.stage_sampling import KERNEL_RATE, StageSampler
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.kernels.partitioned import Partitioned
-from mercer.preprocessing.inputs import ClassTargets
 from mercer.progress import step_callbacks
 from mercer.selection.more_rows import scaled
 
@@ -411,7 +410,7 @@ def best_subset(task: Task, predictions: Sequence[HeldOutPredictions]) -> list[i
 
 def _loss(task: Task, held_out: HeldOutPredictions) -> float:
     """The log loss of validation rows for classes, their mean squared error for numbers."""
-    if isinstance(task.targets, ClassTargets):
+    if task.has_classes:
         return cross_fitted(task.targets, held_out.values, held_out.targets, held_out.weight)[0]
     squares = np.square(held_out.targets - held_out.values).sum(1)
     return float(held_out.weight @ squares / held_out.weight.sum())

@@ -22,6 +22,7 @@ from mercer.losses import Loss, class_likelihood
 from mercer.parts import require
 from mercer.preprocessing.inputs import (
     ClassTargets,
+    LabelTargets,
     PositiveTargets,
     RealTargets,
     Targets,
@@ -53,6 +54,11 @@ class Task:
     left_open: Unspecified
     checkpoint: Any = None  # the checkpoint of this fit, if any
     full_table: TableData | None = None  # the table, if `data` is a sample of it
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether each row has one class; several labels are fitted as numbers."""
+        return isinstance(self.targets, ClassTargets)
 
     @property
     def row_targets(self) -> np.ndarray:
@@ -156,6 +162,8 @@ def coded_targets(data: TableData, loss: Loss, *, classes: bool, centred: bool) 
         return PositiveTargets.of_power(data.y, data.weight, loss.variance_power(), data.shard)
     y = clip_far_targets(data, loss)
     targets = code_targets(y, data.weight, classes=classes, centred=centred, shard=data.shard)
+    if isinstance(targets, LabelTargets):
+        require(loss.quadratic, "loss", "'squared' where rows have several labels", loss)
     found: Targets = around_constant(targets, data, loss)
     return found
 

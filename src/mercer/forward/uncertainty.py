@@ -19,6 +19,7 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from mercer.base.calibration import LabelLinks
 from mercer.base.classifier import DecisionClassifier
 from mercer.base.out_of_fold import LARGEST
 from mercer.base.uncertainty import ClassUncertaintyMixin, UncertainRegressor, normal_draws
@@ -167,8 +168,9 @@ class UncertainExpansions(BasisDistances, UncertainRegressor):
 
 
 class UncertainDecisions(BasisDistances, ClassUncertaintyMixin, DecisionClassifier):
-    """The uncertainty of boosted and greedy classifiers."""
+    """Boosted and greedy classifiers: rows may have several labels; the uncertainty of decisions."""
 
+    _several_labels: ClassVar[bool] = True
     expansions_: ClassVar[tuple[Expansion, ...]]
     background_: ClassVar[np.ndarray]
     device: Any
@@ -179,6 +181,11 @@ class UncertainDecisions(BasisDistances, ClassUncertaintyMixin, DecisionClassifi
         first = self.expansions_[0]
         return first.kernel, first.inputs, np.asarray(first.basis, dtype=np.float64)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
     def _probability_draws(self, X: Any) -> Iterator[np.ndarray]:
         pairwise = getattr(self, "_pairwise", False)
         require(not pairwise, "kernel", "other than 'precomputed' for predict_uncertainty", "precomputed")
@@ -187,7 +194,8 @@ class UncertainDecisions(BasisDistances, ClassUncertaintyMixin, DecisionClassifi
         decisions = self._answers(X, self.targets_.decisions)
         deviation = self._deviation(X)
         for z in normal_draws(decisions.shape[1]):
-            yield self.calibration_.probabilities(decisions + deviation * z)
+            p = self.calibration_.probabilities(decisions + deviation * z)
+            yield np.stack([1 - p, p], axis=-1) if isinstance(self.calibration_, LabelLinks) else p
 
     def _deviation(self, X: Any) -> np.ndarray:
         """Standard deviations of decision values (n × p, or n × 1 if outputs share them)."""

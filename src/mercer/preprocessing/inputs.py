@@ -298,6 +298,43 @@ class PositiveTargets(RealTargets):
 
 
 @dataclass(frozen=True)
+class LabelTargets(RealTargets):
+    """Several labels per row, a matrix n × L of zeros and ones: codes ±1 that are fitted as numbers.
+
+    >>> targets = LabelTargets.of(np.array([[0, 1], [1, 1]]), np.ones(2))
+    >>> targets.mean.tolist(), targets.decode(np.array([[0.5, 0.0]])).tolist()
+    ([0.0, 1.0], [[1, 1]])
+    """
+
+    @classmethod
+    def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = UNDIVIDED) -> LabelTargets:
+        found = RealTargets.of(2.0 * y - 1, weight, shard)
+        return cls(found.mean, found.scale, False)
+
+    @property
+    def classes(self) -> np.ndarray:
+        """Absence and presence of each label, L × 2."""
+        return np.tile([0, 1], (len(self.mean), 1))
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        wanted = f"of {len(self.mean)} labels for each row as in fit"
+        require(y.ndim == 2 and y.shape[1] == len(self.mean), "y", wanted, y.shape)
+        return super().encode(2.0 * y - 1)
+
+    def decisions(self, values: np.ndarray) -> np.ndarray:
+        """Decision values, on the scale of ±1, from predictions of the codes."""
+        return super().decode(values)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return (self.decisions(values) > 0).astype(np.int64)
+
+    def require_known(self, y: np.ndarray, parameter: str) -> None:
+        """Refuse labels other than zero and one."""
+        unseen = np.setdiff1d(y, [0, 1])
+        require(len(unseen) == 0, parameter, "of zeros and ones", unseen.tolist())
+
+
+@dataclass(frozen=True)
 class ClassTargets:
     """Classes as ±1: one column for two classes, one-versus-rest columns for more.
 
@@ -341,6 +378,7 @@ class ClassTargets:
 
     def require_known(self, y: np.ndarray, parameter: str) -> None:
         """Refuse labels that are not among the classes."""
+        require(y.ndim == 1, parameter, "of one class for each row as in fit", y.shape)
         unseen = np.setdiff1d(y, self.classes)
         require(len(unseen) == 0, parameter, f"of the classes {self.classes.tolist()}", unseen.tolist())
 
@@ -352,6 +390,8 @@ def code_targets(
     y: np.ndarray, weight: np.ndarray, *, classes: bool, centred: bool = False, shard: Shard = UNDIVIDED
 ) -> Any:
     """Fit the codes of targets; `shard` tells which rows of a shared table they belong to."""
+    if classes and y.ndim == 2:
+        return LabelTargets.of(y, weight, shard)
     return ClassTargets.of(y, weight, shard, centred=centred) if classes else RealTargets.of(y, weight, shard)
 
 

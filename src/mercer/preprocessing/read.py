@@ -297,7 +297,7 @@ class TableReader:
         """Turn raw columns into coordinates; only supervised estimators see target means."""
         targets, twice = None, False
         if self.supervised:
-            targets = averaged_targets(y, classes=self.classes)
+            targets = averaged_targets(y, classes=self.classes and y.ndim == 1)
             twice = self.estimator._encodes_twice(len(weight))
         declared = DeclaredCodes.of(self.estimator, columns)
         coded = encode_table(columns, targets, weight, twice=twice, row_groups=row_groups, declared=declared)

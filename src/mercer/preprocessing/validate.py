@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.utils.validation import _check_sample_weight, _check_y
 from torch import Tensor
 
@@ -27,9 +28,9 @@ def checked_targets(y: Any, classes: bool, estimator: Any) -> np.ndarray:
     """Targets as an array: classes in one column, or finite real numbers in one column or several."""
     require(not isinstance(y, str | bytes | dict), "y", "one target for each row, such as X['price']", y)
     y = _plain(y)
-    shape = _as_array(y).shape
-    wanted = "of one class for each row (for several labels: sklearn.multioutput.MultiOutputClassifier)"
-    require(not classes or len(shape) < 2 or shape[1] <= 1, "y", wanted, shape)
+    shape = y.shape if issparse(y) else _as_array(y).shape
+    if classes and len(shape) == 2 and shape[1] > 1:
+        return _label_matrix(y, estimator)
     _require_labels(y) if classes else _require_numbers(y)
     with np.errstate(invalid="ignore"):  # a NaN of a broken file is refused in a sentence
         y = np.asarray(_check_y(y, multi_output=not classes, y_numeric=not classes, estimator=estimator))
@@ -39,6 +40,16 @@ def checked_targets(y: Any, classes: bool, estimator: Any) -> np.ndarray:
         require(bool(np.isfinite(y).all()), "y", "finite numbers", "NaN or infinity")
         _warn_of_far_values(y, estimator)
     return y
+
+
+def _label_matrix(y: Any, estimator: Any) -> np.ndarray:
+    """Several labels per row as a matrix of zeros and ones, for estimators that take them."""
+    Y = y.toarray() if issparse(y) else _as_array(y)
+    wanted = "of one class for each row (for several labels: sklearn.multioutput.MultiOutputClassifier)"
+    require(getattr(estimator, "_several_labels", False), "y", wanted, Y.shape)
+    wanted = "of zeros and ones where it has several columns (for columns of classes: MultiOutputClassifier)"
+    require(Y.dtype.kind in "biuf" and bool(np.isin(Y, [0, 1]).all()), "y", wanted, np.unique(Y.astype(str))[:5])
+    return Y.astype(np.float64)
 
 
 def _warn_of_far_values(y: np.ndarray, estimator: Any) -> None:

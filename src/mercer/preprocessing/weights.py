@@ -63,8 +63,9 @@ def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray, shard: 
     >>> class_weighted("balanced", np.array(["a", "b", "b", "b"]), np.ones(4)).round(3).tolist()
     [2.0, 0.667, 0.667, 0.667]
     """
-    if class_weight is None or y.ndim != 1:  # several columns of classes are refused elsewhere
+    if class_weight is None:
         return weight
+    require(y.ndim == 1, "class_weight", "None where rows have several labels", class_weight)
     seen = [labels for labels in shard.group.gather(np.unique(y)) if len(labels)]
     classes = np.unique(np.concatenate(seen))
     group = np.searchsorted(classes, y) if len(y) else np.zeros(0, dtype=np.int64)

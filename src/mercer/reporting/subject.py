@@ -36,6 +36,8 @@ class Subject:
     def of(cls, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None) -> Subject:
         require(hasattr(model, "predict"), "model", "an estimator that predicts", type(model).__name__)
         check_is_fitted(model)
+        several = is_classifier(model) and np.ndim(host(y)) == 2 and np.shape(host(y))[1] > 1
+        require(not several, "y_test", "of one class for each row for a report", np.shape(host(y)))
         names = getattr(model, "feature_names_in_", None)
         table, targets = Table.of(X, names), host(y)
         outputs = _output_names(targets)

@@ -82,7 +82,7 @@ def _model(model: Any, dtype: str) -> Any:
     for name, (value, kind) in model_outputs(g, model, rows).items():
         g.nodes.append(helper.make_node("Identity", [value], [name]))
         types = {"int64": TensorProto.INT64, "string": TensorProto.STRING, "float": onnx_type(dtype)}
-        shape = ("rows",) if name == "label" else ("rows", None)
+        shape = ("rows",) if name == "label" and np.ndim(model.classes_) == 1 else ("rows", None)
         infos.append(helper.make_tensor_value_info(name, types[kind], shape, OUTPUTS.get(name, "")))
     graph = helper.make_graph(g.nodes, type(model).__name__, entries, infos, g.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", 3)]

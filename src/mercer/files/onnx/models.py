@@ -20,6 +20,7 @@ from mercer.files.onnx.outputs import (
     calibrated_probabilities,
     decode_numbers,
     labels_and_probabilities,
+    labels_of_rows,
     most_probable,
     sigmoid_or_softmax,
 )
@@ -35,6 +36,7 @@ from mercer.mixture.em import FAR
 from mercer.mixture.experts import LinearExperts
 from mercer.mixture.gates import Gates
 from mercer.mixture.regressors import MixtureRegressor
+from mercer.preprocessing.inputs import LabelTargets
 
 
 @singledispatch
@@ -66,6 +68,8 @@ def expansion_values(g: Graph, expansions: tuple[Expansion, ...], rows: str, *, 
 @add_model.register(ForwardEstimator)
 def _(model: Any, g: Graph, rows: str) -> Outputs:
     values = expansion_values(g, model.expansions_, rows, pairwise=model._pairwise)
+    if isinstance(model.targets_, LabelTargets):
+        return labels_of_rows(g, model.targets_, model.calibration_, values)
     if model._classes:
         return labels_and_probabilities(g, model.targets_, model.calibration_, values)
     return {"prediction": (decode_numbers(g, model.targets_, values), "float")}

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mercer.base.calibration import MARGIN, FloorAndPower, Shrunk, Temperature
+from mercer.base.calibration import MARGIN, FloorAndPower, LabelLinks, Shrunk, Temperature
 from mercer.base.probability_calibration import PowerAndBias
 from mercer.files.onnx.graph import Graph
-from mercer.preprocessing.inputs import ClassTargets, PositiveTargets, RealTargets
+from mercer.preprocessing.inputs import ClassTargets, LabelTargets, PositiveTargets, RealTargets
 
 #: The outputs of a graph by their names, each with its type ("float", "int64" or "string").
 Outputs = dict[str, tuple[str, str]]
@@ -32,6 +32,15 @@ def labels_and_probabilities(g: Graph, targets: ClassTargets, calibration: Any, 
         index = g.op("ArgMax", decisions, axis=1, keepdims=0)
     p = calibrated_probabilities(g, calibration, decisions, 1 if two else len(targets.classes))
     return {**labels(g, targets.classes, index), "probabilities": (p, "float")}
+
+
+def labels_of_rows(g: Graph, targets: LabelTargets, calibration: LabelLinks, values: str) -> Outputs:
+    """Presence of each label and its probability, n × L each, from the values of a model of label codes."""
+    decisions = decode_numbers(g, targets, values)
+    present = g.cast(g.op("Greater", decisions, g.constant(0.0)), "int64")
+    both = [calibrated_probabilities(g, link, g.columns(decisions, [k]), 1) for k, link in enumerate(calibration.links)]
+    p = g.op("Concat", *(g.columns(pair, [1]) for pair in both), axis=1)
+    return {"label": (present, "int64"), "probabilities": (p, "float")}
 
 
 def calibrated_probabilities(g: Graph, calibration: Any, decisions: str, width: int) -> str:

@@ -39,7 +39,8 @@ def _shapes(operator: Any) -> None:
     model = operator.raw_operator
     if hasattr(model, "classes_"):
         text = model.classes_.dtype.kind in "OUS"
-        operator.outputs[0].type = (StringTensorType if text else Int64TensorType)([None])
+        one = model.classes_.ndim == 1
+        operator.outputs[0].type = (StringTensorType if text else Int64TensorType)([None] if one else [None, None])
         operator.outputs[1].type = numbers([None, len(model.classes_)])
     else:
         operator.outputs[0].type = numbers([None, None])
