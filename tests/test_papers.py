@@ -181,6 +181,13 @@ def test_a_digest_sees_what_functions_do_and_name(tmp_path, monkeypatch):
     before = digest_of("return A")
     assert digest_of('"""One."""\n\n        return A  # one') == digest_of("return A", other="B = 2") == before
     assert digest_of("raise ValueError(1)") == digest_of("raise ValueError(2)") != digest_of("raise TypeError(1)")
+    moved = tmp_path / "src" / "mercer" / "b.py"
+    moved.parent.mkdir(parents=True)
+    (tmp_path / "a.py").rename(moved)
+    depends._parsed.cache_clear()
+    digest.cache_clear()
+    assert digest(("a.py:C.f",)) == digest(("src/mercer/b.py:C.f",))
+    moved.unlink()
     changed = digest_of("return A + 1"), digest_of("return A", "A = 2"), digest_of("return B")
     depends._parsed.cache_clear()
     digest.cache_clear()

@@ -2,7 +2,7 @@
 
 The digest also sees constants of modules and fields of classes that these functions name. It does not see what cannot
 change a result: comments, docstrings, annotations, and what an error says (a cell that has a result met none, or caught
-it by its class). Cells whose functions have another digest today are marked.
+it by its class), nor in which module a function lies. Cells whose functions have another digest today are marked.
 """
 
 from __future__ import annotations
@@ -53,21 +53,35 @@ def digest(functions: tuple[str, ...]) -> str:
     >>> digest(()) == digest(("benchmarks/papers/gone.py:f",))
     False
     """
-    by_module: dict[str, set[str]] = {}
+    classes: dict[str, set[str]] = {}
+    parts, names = set(), set()
     for name in functions:
-        module, _, qualified = name.partition(":")
-        by_module.setdefault(module, set()).add(qualified)
-    parts, names = [], set()
-    for name in functions:
-        node = _parsed(name.partition(":")[0])[0].get(name.partition(":")[2])
-        parts.append(f"{name} gone" if node is None else f"{name} {_text(node)}")
+        qualified = name.partition(":")[2]
+        module = _module_of(name)
+        node = _parsed(module)[0].get(qualified)
+        classes.setdefault(module, set()).add(qualified.rpartition(".")[0])
+        parts.add(f"{qualified} gone" if node is None else f"{qualified} {_text(node)}")
         names |= set() if node is None else _names(node)
-    for module in sorted(by_module):
-        classes = {qualified.rpartition(".")[0] for qualified in by_module[module]}
+    for module, owners in classes.items():
         for owner, target, text in _parsed(module)[1]:
-            if target in names and (not owner or owner in classes):
-                parts.append(f"{module} {owner}.{target} {text}")
-    return hashlib.sha1("\n".join(parts).encode()).hexdigest()[:10]
+            if target in names and (not owner or owner in owners):
+                parts.add(f"{owner}.{target} {text}")
+    return hashlib.sha1("\n".join(sorted(parts)).encode()).hexdigest()[:10]
+
+
+def _module_of(name: str) -> str:
+    """The module of a function: the one that its name has, or the only other one if it has moved there."""
+    module, _, qualified = name.partition(":")
+    if qualified in _parsed(module)[0]:
+        return module
+    others = [other for other in _modules(ROOT) if qualified in _parsed(other)[0]]
+    return others[0] if len(others) == 1 else module
+
+
+@cache
+def _modules(root: Path) -> list[str]:
+    found = [path for part in ("src/mercer", "benchmarks/papers") for path in (root / part).rglob("*.py")]
+    return sorted(path.relative_to(root).as_posix() for path in found)
 
 
 @cache
