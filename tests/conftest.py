@@ -2,6 +2,7 @@
 
 import gc
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -40,3 +41,18 @@ def two_folds(monkeypatch):
 
     folds = out_of_fold.calibration_folds
     monkeypatch.setattr(out_of_fold, "calibration_folds", lambda labels, _: folds(labels, 2)[:1])
+
+
+@pytest.fixture
+def short_selections(monkeypatch):
+    """One step, few trials in default fits: for tests of a contract, and not of which candidate wins."""
+    from mercer.forward.boosting import Boosting
+    from mercer.forward.gradient_metric import GradientMetric
+    from mercer.selection.settings import DEFAULT_SETTINGS
+
+    settings = replace(
+        DEFAULT_SETTINGS, gradient_steps=1, survivors=2, trials=2, trials_after_step=2, last_trials=1, grid_rows=60,
+        evidence_rows=100, smooth_loss=0.0, likelihood_classes=2,
+    )  # fmt: skip
+    monkeypatch.setattr(Boosting, "_selection_settings", settings)
+    monkeypatch.setattr(GradientMetric, "_selection_settings", settings)

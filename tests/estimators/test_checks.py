@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import mercer
-from mercer.forward.boosting import Boosting
 from mercer.kernels import Gaussian
-from mercer.selection.settings import DEFAULT_SETTINGS
 
-pytestmark = pytest.mark.usefixtures("two_folds")
+pytestmark = pytest.mark.usefixtures("two_folds", "short_selections")
 
 #: Nothing to tune; what is tuned by default is checked with other estimators.
 FIXED: dict[str, Any] = {"kernel": Gaussian(2.0), "regularization": 0.1}
@@ -72,17 +69,6 @@ def test_options_are_for_estimators_that_exist():
     assert ESTIMATORS.keys() >= OPTIONS.keys()
 
 
-@pytest.fixture
-def short_selections(monkeypatch):
-    """One step, few trials: these tests check a contract, and not which candidate wins."""
-    settings = replace(
-        DEFAULT_SETTINGS, gradient_steps=1, survivors=2, trials=2, trials_after_step=2, last_trials=1, grid_rows=60,
-        evidence_rows=100, smooth_loss=0.0,
-    )  # fmt: skip
-    monkeypatch.setattr(Boosting, "_selection_settings", settings)
-    monkeypatch.setattr("mercer.forward.gradient_metric.GradientMetric._selection_settings", settings)
-
-
 @pytest.mark.parametrize(("estimator", "check"), [*checks()])
-def test_an_estimator_keeps_scikit_learns_contract(estimator, check, short_selections):
+def test_an_estimator_keeps_scikit_learns_contract(estimator, check):
     check(estimator)

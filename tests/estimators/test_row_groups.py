@@ -125,29 +125,29 @@ def test_intervals_of_an_exact_solution_come_from_refits_without_the_groups(orde
     np.testing.assert_allclose(model.intervals_.scores[:, 0], np.sort(np.concatenate(errors)), atol=1e-5)
 
 
-def test_intervals_hold_new_patients_only_if_groups_are_known() -> None:
+def test_intervals_hold_new_patients_only_if_groups_are_known(short_selections) -> None:
     seen = []
     for seed in range(3):
         X, y, patient = patients(100, 5, seed)
         X_new, y_new, _ = patients(500, 1, 100 + seed)
-        model = KernelBoostingRegressor(random_state=0).fit(X, y, groups=patient)
+        model = KernelBoostingRegressor(metric=None, random_state=0).fit(X, y, groups=patient)
         seen.append(coverage(model, X_new, y_new))
     assert 0.85 <= np.mean(seen) <= 0.95
-    without = KernelBoostingRegressor(random_state=0).fit(X, y)
+    without = KernelBoostingRegressor(metric=None, random_state=0).fit(X, y)
     assert coverage(without, X_new, y_new) < 0.5
     assert model.regularization_ > 10 * without.regularization_
 
 
-def test_intervals_hold_the_next_months_only_if_time_is_known() -> None:
+def test_intervals_hold_the_next_months_only_if_time_is_known(short_selections) -> None:
     seen = []
     for seed in range(3):
         X, y, time = months(100, 4, seed)
         past = np.random.default_rng(seed).permutation(np.flatnonzero(time < 60))
         future = time >= 60
-        with_time = KernelBoostingRegressor(random_state=0).fit(X[past], y[past], time_order=time[past])
+        with_time = KernelBoostingRegressor(metric=None, random_state=0).fit(X[past], y[past], time_order=time[past])
         seen.append(coverage(with_time, X[future], y[future]))
     assert 0.85 <= np.mean(seen) <= 0.95
-    without = KernelBoostingRegressor(random_state=0).fit(X[past], y[past])
+    without = KernelBoostingRegressor(metric=None, random_state=0).fit(X[past], y[past])
     assert coverage(without, X[future], y[future]) < 0.5
 
 
@@ -215,7 +215,7 @@ def test_validation_rows_are_whole_groups_or_the_latest(share: float) -> None:
 
 
 @pytest.mark.parametrize("order", ["groups", "time_order"])
-def test_every_kind_of_fit_takes_them(order: str, tmp_path) -> None:
+def test_every_kind_of_fit_takes_them(order: str, tmp_path, short_selections) -> None:
     X, y, patient = patients(24, 5, 1)
     frame = pd.DataFrame(X, columns=list("abcdef")).assign(level=np.array(list("uvwxyz"))[patient % 6], who=patient)
     frame.loc[::7, "a"] = np.nan
@@ -299,7 +299,9 @@ def test_a_column_that_is_not_there_is_named() -> None:
 
 def test_a_warm_start_asks_for_the_same_groups() -> None:
     X, y, patient = patients(20, 5, 5)
-    model = KernelBoostingRegressor(n_learners=2, warm_start=True, random_state=0).fit(X, y, groups=patient)
+    model = KernelBoostingRegressor(n_learners=2, kernel=Gaussian(2.0), warm_start=True, random_state=0).fit(
+        X, y, groups=patient
+    )
     model.set_params(n_learners=3).fit(X, y, groups=patient)
     with pytest.raises(ValueError, match="groups and time_order must be that of the first fit"):
         model.fit(X, y, groups=patient[::-1])
