@@ -268,7 +268,7 @@ class Absolute(Loss):
     """
 
     short_name = "absolute"
-    newton = False
+    robust = True
     bound = 20.0  # 1/δ
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
@@ -279,6 +279,10 @@ class Absolute(Loss):
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
         return self.bound * ((y - f).abs() < 1 / self.bound).to(f.dtype)
+
+    def bent(self, y: Tensor, f: Tensor, u: Tensor) -> Tensor:
+        """Changes `u` times the curvature of a parabola above V that touches it at f: every step goes downhill."""
+        return u / (y - f).abs().clamp(min=1 / self.bound)
 
 
 class PowerVarianceLoss(Loss):

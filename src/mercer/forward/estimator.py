@@ -262,6 +262,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
                 task = task.by_likelihood()
             if all_rows is not None and self._uses_all_rows(all_rows, task, selection):
                 task = replace(task, data=all_rows, held_out=None)  # an exact solution needs no validation rows
+            task = task.with_targets(selection)
             task = replace(task, selection=selection, full_table=None if sample is data else data)
             fits = self._start_fits(task, rng)
         else:

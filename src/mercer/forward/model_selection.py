@@ -75,7 +75,8 @@ class Selection:
     """Ensemble members, seconds of the selection, its report, and runners-up that were nearly as good.
 
     `started_fit` is the fit of the first member where trial fits chose it (`mercer.forward.large_tables`). Penalties
-    are those of kernel logistic regression if classes are fitted `by_likelihood`.
+    are those of kernel logistic regression if classes are fitted `by_likelihood`. `targets` are coded targets without
+    gross errors, if the selection has replaced these.
     """
 
     members: list[KernelMember]
@@ -84,6 +85,7 @@ class Selection:
     runners_up: list[KernelMember] = field(default_factory=list)
     started_fit: Any = None
     by_likelihood: bool = False
+    targets: np.ndarray | None = None
 
     def largest(self, n: int) -> Selection:
         """The `n` members of largest share, with shares that sum to one."""

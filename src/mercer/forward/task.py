@@ -72,6 +72,10 @@ class Task:
         targets = ClassTargets(self.targets.classes)
         return replace(self, Y=codes, targets=targets, loss=class_likelihood(codes.shape[1]))
 
+    def with_targets(self, selection: Selection) -> Task:
+        """The same task with the targets of a selection, if that has replaced gross errors."""
+        return self if selection.targets is None else replace(self, Y=selection.targets)
+
     def problem(self, member: KernelMember) -> Problem:
         """The problem that an ensemble member minimises."""
         return problem_of(member, self.data, self.Y, self.plan, self.loss, self.left_open, pairwise=self.pairwise)
