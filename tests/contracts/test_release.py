@@ -42,6 +42,14 @@ def test_the_conda_recipe_asks_for_what_the_package_asks_for():
     assert recipe == wanted | {f"python{PROJECT['requires-python']}"}
 
 
+def test_summary_command_and_date_are_the_same_wherever_they_stand():
+    summary, command = PROJECT["description"], PROJECT["scripts"]["mercer"]
+    assert json.loads((ROOT / "codemeta.json").read_text())["description"] == summary
+    assert found("conda/recipe.yaml", r"^  summary: (.+)$") == summary
+    assert found("conda/recipe.yaml", r"^ +- mercer = (\S+)$") == command
+    assert found("CHANGELOG.md", r"^## \S+ \((\S+)\)$") == found("CITATION.cff", r"^date-released: (\S+)$")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_link_of_a_page_leads_to_a_file(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
