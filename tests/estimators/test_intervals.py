@@ -134,6 +134,18 @@ def test_a_weight_of_two_is_the_row_twice():
     assert gap < np.diff(np.sort(scores, axis=0), axis=0)[2:-2].max()  # within neighbours
 
 
+@pytest.mark.parametrize("name", ["exact", "greedy", "local constants", "local lines", "rpemekl"])
+def test_the_unit_of_weights_means_nothing_to_intervals_and_uncertainty(name):
+    """A factor that is no power of two rounds the weights, so that only what does not hang on rounding stays."""
+    X, y = noisy(150, 0)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 150)
+    one, other = (fitted(name, X, y, sample_weight=unit * weight) for unit in (1.0, 1e30))
+    np.testing.assert_allclose(other.predict_interval(X), one.predict_interval(X), rtol=1e-6, atol=1e-8)
+    for part in ("noise", "model", "distance"):
+        at_rows = (getattr(model.predict_uncertainty(X), part) for model in (one, other))
+        np.testing.assert_allclose(*at_rows, rtol=1e-6, atol=1e-8)
+
+
 def test_rows_of_large_weight_decide():
     X, y = noisy(400, 0)
     weight = np.where(X[:, 0] > 0, 1.0, 1e-6)

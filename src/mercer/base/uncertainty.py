@@ -92,11 +92,11 @@ class UncertainRegressor(IntervalRegressor):
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Uncertainty of predictions in parts: noise of targets, the function itself, distance from the basis vectors.
 
-        The noise is estimated from held-out residuals, like `predict_interval`, and follows their local size. The
-        standard deviation of the function is that of a Gaussian process with this kernel, noise and basis vectors. It
-        is exact for Gaussian processes and for exact solutions; for models of fewer basis vectors these stand for
-        all rows. It grows with the distance from the rows of `fit`, where intervals promise nothing. Mixtures have
-        that of their output weights, with the gates taken as known.
+        The noise is estimated from held-out residuals, like `predict_interval`, and follows their local size; it is
+        that of rows of the mean `sample_weight`. The standard deviation of the function is that of a Gaussian process
+        with this kernel, noise and basis vectors. It is exact for Gaussian processes and for exact solutions; for
+        models of fewer basis vectors these stand for all rows. It grows with the distance from the rows of `fit`, where
+        intervals promise nothing. Mixtures have that of their output weights, with the gates taken as known.
 
         Examples
         --------

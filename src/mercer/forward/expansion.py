@@ -79,7 +79,8 @@ class Expansion:
 class Objective:
     """The objective Σ w V(y, f) + ½λ‖f‖² that an expansion f minimises, and the `share` of f in the model.
 
-    A row that has weight one for the user has the weight `unit` here; `weight` is the total weight of all rows.
+    A row that has weight one for the user has the weight `unit` here; `weight` is the total weight of all rows, and
+    `row_weight` that of a row of the mean weight.
     """
 
     loss: Loss
@@ -87,6 +88,7 @@ class Objective:
     share: float
     unit: float
     weight: float
+    row_weight: float | None = None  # that of weight one in files of earlier versions
 
 
 @dataclass(frozen=True)

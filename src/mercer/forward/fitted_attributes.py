@@ -23,6 +23,7 @@ from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.preprocessing.inputs import LabelTargets
+from mercer.preprocessing.read import TableData
 from mercer.progress import report_step
 
 #: Parameters chosen on the calibration rows: kernel, length-scale, penalty, and the calibration itself.
@@ -64,7 +65,7 @@ def fitted_attributes(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
         "history_": history.as_arrays(),
         "n_steps_": max(part.before + part.n_steps for part in parts),
         "stop_reason_": StopReason.joined(part.stop_reason for part in parts),
-        "_objectives": tuple(_objective(part, data.weight_unit) for part in parts),
+        "_objectives": tuple(_objective(part, data) for part in parts),
         "_stages": [_staged(part, expansion) for part, expansion in zip(parts, expansions, strict=True)],
     }
 
@@ -107,9 +108,10 @@ def _expansion(part: FittedMember, dtype: str) -> Expansion:
     return Expansion(part.member.inputs, kernel, basis, weights, dtype)
 
 
-def _objective(part: FittedMember, unit: float) -> Objective:
-    problem = part.fit.problem
-    return Objective(problem.loss, float(part.final.lam), part.member.share, unit, problem.sample.total_weight)
+def _objective(part: FittedMember, data: TableData) -> Objective:
+    problem, unit = part.fit.problem, data.weight_unit
+    weight = problem.sample.total_weight
+    return Objective(problem.loss, float(part.final.lam), part.member.share, unit, weight, unit * data.row_weight)
 
 
 def _restricted(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:

@@ -71,7 +71,7 @@ class FunctionVariance:
     def __init__(self, expansion: Expansion, objective: Objective, plan: Plan) -> None:
         self.expansion, self.plan = expansion, plan
         self.basis = torch.as_tensor(expansion.basis).to(plan.device, torch.float64)
-        self.noise = objective.lam / objective.unit  # of a row of weight one
+        self.noise = objective.lam / (objective.row_weight or objective.unit)  # of a row of the mean weight
         plan.require_square(len(self.basis))
         K = expansion.kernel(self.basis, self.basis)
         f = K @ torch.as_tensor(expansion.weights).to(K) / objective.share
@@ -104,7 +104,7 @@ class FunctionVariance:
             rows = self.expansion.inputs.rows(training_rows, self.plan)
             v = self._at(rows)
             X = rows.take(np.arange(training_rows.n_rows)).to(self.basis)
-            known = torch.cdist(X, self.basis).amin(1) == 0
+            known = torch.cdist(X, self.basis, compute_mode="donot_use_mm_for_euclid_dist").amin(1) == 0
         left_out = v / (1 - (v / max(self.noise, torch.finfo(v.dtype).tiny)).clamp(max=LARGEST))
         return float(torch.where(known, left_out, v).mean())
 

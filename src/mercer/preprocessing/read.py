@@ -58,6 +58,7 @@ class TableData:
     constants: Constants | None = None  # columns of one value, where all columns are numbers
     validation_weight: np.ndarray | None = None  # of held-out rows, whose `weight` is zero; None means 1 each
     weight_unit: float = 1.0  # by which the user's weights were multiplied
+    row_weight: float = 1.0  # the mean of the user's weights
     row_groups: RowGroups | None = None  # rows that every split keeps together
 
     @property
@@ -310,6 +311,7 @@ class TableReader:
         class_weight = getattr(self.estimator, "class_weight", None)
         data = replace(data, weight=class_weighted(class_weight, data.y, data.weight, data.shard))
         require(data.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
+        data = replace(data, row_weight=data.shard.total(data.weight.sum()) / data.n_alive)
         if data.table is not None or sees_any_column(self.estimator):
             return data
         return replace(data, constants=find_constants(data.rows, data.weight))
