@@ -37,9 +37,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "evidence": {"evidence": False},
     "evidence kernels": {"smooth_loss": 0.0},
     "gradient metric": {"gradient_steps": 0},
-    "descents": {"descent_rows": 0},
+    "descents": {"descent": False},
     "more rows in the last stage": {"last_most_rows": 1500},
-    "several selections": {"repeats": 1},
+    "several selections": {"repeated_rows": (1, 0)},
     "distinct survivors": {"distinct": 0.0},
 }
 

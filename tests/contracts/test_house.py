@@ -123,7 +123,7 @@ def test_a_default_fit_reaches_its_first_kernel_matrix_in_twelve_frames():
         sys.setprofile(None)
         torch.set_num_threads(threads)
     assert frames[0] <= 12
-    assert n_calls <= 8500
+    assert n_calls <= 6700
 
 
 def test_no_file_is_longer_than_500_lines():

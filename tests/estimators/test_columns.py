@@ -611,7 +611,7 @@ def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_anothe
     from mercer.forward.boosting import Boosting
 
     def far(factor: float) -> None:
-        settings = replace(DEFAULT_SETTINGS, repeated_rows=(0, 100), repeats=1, near_ratio=factor)
+        settings = replace(DEFAULT_SETTINGS, repeated_rows=(1, 0), near_ratio=factor)
         monkeypatch.setattr(Boosting, "_selection_settings", settings)
 
     rng = np.random.default_rng(0)

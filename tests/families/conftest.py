@@ -13,8 +13,8 @@ from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 
 #: Few rows in every stage, for tests of what a selection does and not of how well.
 SMALL = replace(
-    DEFAULT_SETTINGS, fit_rows=150, score_rows=200, last_fit_rows=250, last_score_rows=250, folded_below=300,
-    single_stage_below=300, grid_rows=100, metric_rows=300,
+    DEFAULT_SETTINGS, fit_rows=150, last_fit_rows=250, folded_below=300,
+    single_stage_below=300, grid_rows=100,
 )  # fmt: skip
 
 

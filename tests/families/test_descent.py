@@ -81,7 +81,7 @@ def test_descents_run_in_the_last_stage_and_held_out_rows_score_them(small, clas
     y = (3 * X[:, :1]).sin() + X[:, 1:2].abs() + 0.3 * rows(900, 1, seed=1)
     y = (y > y.mean()).double() if classes else y
     # without other metrics two of six inputs alone matter, so a descent gains far more than the 2 % it must
-    alone = replace(small, evidence=False, gradient_steps=0, last_gradient_steps=0)
+    alone = replace(small, evidence=False, gradient_steps=0)
     found = select(X, y - y.mean(), torch.ones(900), classes=classes, rng=np.random.default_rng(0), settings=alone)
     losses = {line["candidate"]: line["loss"] for line in found.report}
     ends = [name for name in losses if "descent" in name]

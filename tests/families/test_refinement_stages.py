@@ -309,7 +309,7 @@ def test_more_rows_find_length_scales_that_few_rows_miss():
     ranked, report = stage.rescored([*candidates, *stage.evidence_candidates()], ONE_PROCESS)
     assert ranked[0].loss <= min(line["loss"] for line in report) + 1e-12
     assert ranked[0].loss < 0.2 * float(Y.square().mean())
-    assert all(other.loss <= (1 + settings.runner_up) * ranked[0].loss for other in ranked)
+    assert all(other.loss <= settings.near_ratio * ranked[0].loss for other in ranked)
     little = replace(plan, memory_limit=MATRICES * 8 * 100**2)
     _, report = MoreRows(X, Y, weight, little, 0, Clock(5.0), settings).rescored(candidates, ONE_PROCESS)
     assert {line["rows"] for line in report} == {100}

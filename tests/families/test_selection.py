@@ -206,10 +206,10 @@ def test_inputs_that_matter_are_relevant_and_those_of_a_group_alike():
     X = rows(300, 5)
     y = torch.sin(2 * X[:, :1]) + X[:, 1:2] + 0.1 * rows(300, 1, seed=1)
     ones = torch.ones(300, dtype=torch.float64)
-    found, _ = relevances(X, y, ones)
+    found = relevances(X, y, ones)
     assert found[:2].min() > 5 * found[2:].max()
     assert float(found.square().mean()) == pytest.approx(1)
-    together, _ = relevances(X, y, ones, torch.tensor([0, 1, 2, 2, 2]))
+    together = relevances(X, y, ones, torch.tensor([0, 1, 2, 2, 2]))
     assert together[2] == together[3] == together[4]
 
 
@@ -249,7 +249,7 @@ def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
 
 
 def test_the_selection_finds_the_three_projections_of_a_sine():
-    settings = replace(DEFAULT_SETTINGS, fit_rows=400, last_fit_rows=500, last_score_rows=400, folded_below=600)
+    settings = replace(DEFAULT_SETTINGS, fit_rows=400, last_fit_rows=500, folded_below=600)
     X = rows(1000, 8)
     directions = torch.linalg.qr(rows(8, 3, seed=1))[0]
     y = torch.sin(2 * X @ directions).sum(1) + 0.1 * rows(1000, 1, seed=2)[:, 0]

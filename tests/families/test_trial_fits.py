@@ -116,12 +116,9 @@ def test_a_default_fit_goes_on_from_the_learners_that_were_tried(few_rows, setti
     """The model has them among its own; with a checkpoint they are made again, and kept from the first one on."""
     few_settings = {
         "fit_rows": 150,
-        "score_rows": 200,
         "last_fit_rows": 250,
-        "last_score_rows": 250,
-        "metric_rows": 300,
     }
-    settings(**few_settings, many_rows=1000, runner_up=100.0)
+    settings(**few_settings, many_rows=1000, near_ratio=100.0)
     begun = []
 
     def seen(task, begin, seconds):

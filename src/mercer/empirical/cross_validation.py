@@ -277,7 +277,7 @@ class Widths:
             return cls(distance, D, None, distance)
         X = part.rows.take(np.arange(part.n_rows)).double()
         group = None if sample.groups is None else torch.as_tensor(sample.groups)
-        relevance = relevances(X, part.Y.double(), part.weight.double(), group)[0].double().cpu().clamp(min=1e-6)
+        relevance = relevances(X, part.Y.double(), part.weight.double(), group).double().cpu().clamp(min=1e-6)
         scaled = X.cpu() * relevance
         apart = float(torch.cdist(scaled, scaled).mean())
         return cls(distance, D, relevance, apart if apart > 0 else distance)

@@ -183,7 +183,7 @@ class EnsembleSearch:
         if len(tried) < len(ensembles):
             return False
         gain, error, loss = (np.mean([getattr(one, name) for one in tried]) for name in ("gain", "error", "loss"))
-        return bool(gain > max(self.settings.likelihood_gain * loss, self.settings.likelihood_errors * error))
+        return bool(gain > max(self.settings.likelihood_gain * loss, error))
 
     def ensemble_for_group(self, *, repeated: bool) -> Selection:
         """The same ensemble for all processes of a group: the first one selects it."""

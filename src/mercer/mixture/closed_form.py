@@ -214,7 +214,7 @@ class GateSearch:
         if len(index) < ROWS_A_COLUMN * D:
             return [plain, torch.diag(correlations(table).clamp(min=LEAST_RELEVANCE))]
         group = None if sample.groups is None else torch.as_tensor(sample.groups)
-        relevance, _ = relevances(X[index], table.Y[index], table.weight[index], group)
+        relevance = relevances(X[index], table.Y[index], table.weight[index], group)
         return [plain, torch.diag(relevance.to(X).clamp(min=LEAST_RELEVANCE))]
 
 

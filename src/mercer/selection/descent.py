@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,16 +19,15 @@ from torch import Tensor
 from mercer.data.row_groups import RowGroups
 from mercer.kernels import Kernel, Radial
 from mercer.linalg import minimize_lbfgs, solve_factored
+from mercer.selection.settings import FLOAT32_PENALTY
 from mercer.selection.view import CACHED_VALUES, apply_transform, distances, radial_slopes, tile
 
-#: Bounds of the change of a factor and of the penalty, as logarithms.
-REACH, REACH_PENALTY = 5.0, 4.0
-#: Least gain of a step in the logarithm of the error, and evaluations of a step at most; below, rounding decides.
-TOLERANCE, STEP_EVALUATIONS = 1e-4, 5
+#: Bound of the change of a factor and of the penalty, as a logarithm.
+REACH = 5.0
+#: Least gain of a step in the logarithm of the error; below, rounding decides.
+TOLERANCE = 1e-4
 #: Least error of the constant, and least error in units of it: the logarithm stays finite.
 LEAST = 1e-30
-#: Penalty down to which single precision is enough.
-LEAST_FLOAT32_PENALTY = 2.5e-4
 #: Folds, steps at most, and weight of the prior on the logarithms of factors.
 FOLDS, STEPS, PRIOR = 5, 8, 0.003
 #: The descent is given up after this many steps if the logarithm of its error has fallen by less than this.
@@ -58,7 +56,7 @@ class Descent:
     early_gain: float = EARLY_GAIN
 
     def __post_init__(self) -> None:
-        dtype = torch.float32 if self.lam >= LEAST_FLOAT32_PENALTY else torch.float64
+        dtype = torch.float32 if self.lam >= FLOAT32_PENALTY else torch.float64
         T = self.transform
         self.metric = None if T.ndim == 1 else (T.T @ T).to(dtype)
         # a diagonal commutes with the factors, a matrix acts after them; squared distances need double precision
@@ -157,9 +155,8 @@ class Descent:
                 raise StopIteration
 
         start = np.zeros(int(self.group.max()) + 2)
-        bounds = [(-REACH, REACH)] * (len(start) - 1) + [(-REACH_PENALTY, REACH_PENALTY)]
-        options: dict[str, Any] = {"maxiter": STEPS, "maxfun": STEPS + 4, "maxls": STEP_EVALUATIONS}
-        found = minimize_lbfgs(recorded, start, bounds, stop_early, ftol=TOLERANCE, **options)
+        bounds = [(-REACH, REACH)] * len(start)
+        found = minimize_lbfgs(recorded, start, bounds, stop_early, ftol=TOLERANCE, maxiter=STEPS, maxfun=STEPS + 4)
         if gains_too_little():
             return None
         factors = torch.as_tensor(np.exp(found.x[:-1]))[self.group].to(self.transform)

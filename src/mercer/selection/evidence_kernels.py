@@ -30,9 +30,6 @@ from mercer.selection.view import Candidate, EvidenceCandidate, SelectedKernel
 FAMILIES: dict[type[Stationary], str] = {Gaussian: "gaussian", Matern52: "matern52"}
 #: Name of the kernel's variance in ``variance · radial + bias``.
 VARIANCE = "left__variance"
-#: Rows up to which all of them are searched from the start: some of them may lead to a lesser maximum, and searches of
-#: few rows cost little.
-FEW_ROWS = 500
 
 
 @dataclass(frozen=True)
@@ -91,19 +88,20 @@ class EvidenceFinalists:
         """
         settings, first = self.search.settings, next(iter(FAMILIES))
         everything = torch.arange(self.rows.n, device=self.rows.X.device) if self.in_folds else self.parts[0][0]
-        near = run_on_one_core(partial(self._search(everything, settings.smooth_rows).radial, [first]))
+        near = run_on_one_core(partial(self._search(everything, settings.grid_rows).radial, [first]))
         point = near[first.__name__]
         if point.noise > settings.smooth_noise or self._candidate(first, point, False).loss > loss:
             return []
-        start = None if settings.smooth_rows < len(everything) <= FEW_ROWS else near
+        # a search of few rows costs little, and a start from some of them may lead to a lesser maximum
+        start = None if settings.grid_rows < len(everything) <= settings.fit_rows else near
         return self._candidates(self._search(everything).radial(tuple(FAMILIES), start), self.in_folds)
 
     def _candidates(self, points: dict[str, Point], again: bool) -> list[EvidenceCandidate]:
         return [self._candidate(family, points[n], again) for family in FAMILIES if (n := family.__name__) in points]
 
     def _search(self, index: Tensor, most: int | None = None) -> EvidenceSearch:
-        """The search on at most so many of these rows, or at most `evidence_kernel_rows`."""
-        index = index[: self.search.settings.evidence_kernel_rows][:most]
+        """The search on at most so many of these rows."""
+        index = index[: most or 2 * self.search.settings.fit_rows]
         X, Y, weight = self.Z[index].cpu(), self.rows.Y[index].cpu(), self.rows.weight[index].cpu()
         weight = weight / weight.mean()
         Y = Y - (weight[:, None] * Y).sum(0) / weight.sum()

@@ -34,12 +34,11 @@ PRIOR = 1.0
 START, ROUNDS = 0.5, 28
 #: Least gain of a step, as a share of the evidence.
 TOLERANCE = 1e-3
-#: Share of the targets' variance above which noise is called noise, so that a fit cannot be white noise in disguise.
+#: Share of the targets' variance above which noise is called noise, so that a fit cannot be white noise in disguise. A
+#: search that ended in white noise starts again from this noise.
 MOSTLY_NOISE = 0.5
 #: Leave-one-out error, in units of the constant's, below which a fit predicts at all.
 PREDICTS_BELOW = 0.999
-#: Noise from which a search starts again after it ended in white noise.
-MUCH_NOISE = 0.6
 #: Bounds of the noise as a share of the targets' variance. Less noise than this cannot be factored in float64.
 NOISE_BOUNDS = (1e-8, 10.0)
 #: Largest variance of the kernel in units of the targets' variance. A larger one, with long length-scales, is a
@@ -47,7 +46,7 @@ NOISE_BOUNDS = (1e-8, 10.0)
 LARGEST_VARIANCE = 1e3
 #: Starts of the search: length-scales in typical distances, and noise. Targets that are mostly noise need a start with
 #: much noise: with little noise, the shortest length-scale imitates the noise and wins.
-STARTS = tuple(product((0.1, 0.3, 1.0, 3.0), (0.1, MUCH_NOISE)))
+STARTS = tuple(product((0.1, 0.3, 1.0, 3.0), (0.1, MOSTLY_NOISE)))
 #: Least gain of a step, as a share of the evidence: in searches that compare families, and in those that others refine.
 ROUGH, ROUGHER = 1e-6, 1e-4
 #: Least gain of a step, in nats, in searches that start near their end. Smaller gains lead along ridges towards larger
@@ -126,14 +125,14 @@ class Process(NamedTuple):
         gradient[:-3] -= slope
         return value - log_prior, gradient
 
-    def maximise(self, theta: np.ndarray, rounds: int) -> np.ndarray:
-        """A local maximum of evidence and prior from θ, after at most `rounds` steps of L-BFGS."""
+    def maximise(self, theta: np.ndarray) -> np.ndarray:
+        """A local maximum of evidence and prior from θ, after at most `ROUNDS` steps of L-BFGS."""
         reach = math.log(REACH)
         bounds = [(t - reach, t + reach) for t in theta[:-3]]
         bounds += [(math.log(low), math.log(high)) for low, high in (VARIANCES, BIASES, NOISES)]
-        # `rounds` was chosen for long first steps, which may go to the bounds
+        # `ROUNDS` was chosen for long first steps, which may go to the bounds
         found = minimize_lbfgs(
-            self.objective, theta, bounds, short=False, maxiter=rounds, maxfun=rounds, ftol=TOLERANCE
+            self.objective, theta, bounds, short=False, maxiter=ROUNDS, maxfun=ROUNDS, ftol=TOLERANCE
         )
         return np.asarray(found.x)
 
@@ -145,14 +144,8 @@ class Process(NamedTuple):
         return bool(theta[-1] > math.log(MOSTLY_NOISE)) or predicts
 
 
-def relevances(
-    X: Tensor, Y: Tensor, weight: Tensor, group: Tensor | None = None, start: np.ndarray | None = None,
-    rounds: int = ROUNDS,
-) -> tuple[Tensor, np.ndarray]:  # fmt: skip
-    """1/ℓ of each input, scaled to mean square one, and θ, from which another search may `start`.
-
-    Inputs of one `group` (an index for each input) share their length-scale.
-    """
+def relevances(X: Tensor, Y: Tensor, weight: Tensor, group: Tensor | None = None) -> Tensor:
+    """1/ℓ of each input, scaled to mean square one; inputs of one `group` (an index for each input) share it."""
     device = X.device
     X, Y, weight = (part.cpu() for part in (X, Y, weight))  # a CPU is faster for so few rows
     Y = Y - Y.mean(0)
@@ -160,11 +153,11 @@ def relevances(
     X, Y, weight = X.float(), Y.float(), weight.float()
     process = Process(X, Y, weight, torch.arange(X.shape[1]) if group is None else group.cpu())
     # short length-scales first: from long ones the search finds only some of the inputs that matter
-    theta = process.maximise(process.start(START, 0.1) if start is None else start, rounds)
+    theta = process.maximise(process.start(START, 0.1))
     if not process.is_not_white_noise(theta):
-        theta = process.maximise(process.start(10 * START, MUCH_NOISE), rounds)
+        theta = process.maximise(process.start(10 * START, MOSTLY_NOISE))
     scale = torch.as_tensor(-theta[:-3]).exp()[process.group]
-    return (scale * (len(scale) / scale.square().sum()).sqrt()).to(device), theta
+    return (scale * (len(scale) / scale.square().sum()).sqrt()).to(device)
 
 
 class EvidenceSearch:
@@ -216,7 +209,7 @@ class EvidenceSearch:
         if self._is_not_white_noise(found):
             return found
         longer = {name: self._longer(v) for name, v in kernel.tunable().items() if name.endswith("length_scale")}
-        found = self._local_maximum(kernel.replaced(longer), MUCH_NOISE, ftol, gain, beaten)
+        found = self._local_maximum(kernel.replaced(longer), MOSTLY_NOISE, ftol, gain, beaten)
         if self._is_not_white_noise(found):
             return found
         small = {name: 1e-3 for name in kernel.tunable() if name in ("variance", "left__variance")}
@@ -348,7 +341,7 @@ class EvidenceSearch:
         If few of many inputs matter, one length-scale for all of them ends in noise, where nothing has a gradient.
         """
         lengths = self.spread * family.typical_length(self.X.shape[1])
-        return self.maximise(Sum(Scaled(family(length_scale=lengths.tolist())), Bias(0.01)), MUCH_NOISE, ROUGH)
+        return self.maximise(Sum(Scaled(family(length_scale=lengths.tolist())), Bias(0.01)), MOSTLY_NOISE, ROUGH)
 
     def continue_from(self, at: Point, kernel: Kernel, same_family: bool = False) -> Point:
         """Maximise from `at` with another form of its kernel; another family that cannot come near is given up.

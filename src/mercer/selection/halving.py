@@ -29,7 +29,7 @@ from mercer.clock import Clock
 from mercer.data.row_groups import RowGroups
 from mercer.kernels import Bias, Kernel, Linear, Scaled, Sum
 from mercer.progress import expect_steps, report_step
-from mercer.selection.descent import LEAST_FLOAT32_PENALTY, Descent, folded
+from mercer.selection.descent import Descent, folded
 from mercer.selection.evidence_kernels import evidence_candidates
 from mercer.selection.likelihood import LikelihoodCandidate
 from mercer.selection.score import (
@@ -46,6 +46,7 @@ from mercer.selection.settings import (
     DEFAULT_SETTINGS,
     FAMILIES,
     FIRST_LENGTHS,
+    FLOAT32_PENALTY,
     LENGTHS,
     PENALTIES,
     ROUGH_FAMILIES,
@@ -72,8 +73,6 @@ from mercer.selection.view import (
 Proposals = Sequence[tuple[Callable[[Search, list[Candidate]], list[Candidate]], float]]
 #: Powers of a gradient metric, diagonal and full: the first is used in every stage, both in the last.
 POWERS = {False: (1.0, 0.5), True: (0.5, 1.0)}
-#: Folds of the grid where rows stay together.
-GRID_FOLDS = 10
 #: Families that are scored with a gradient metric, diagonal and full.
 GRADIENT_FAMILIES = {False: ("cityblock", "matern32"), True: ("matern32", "matern12")}
 #: A penalty under which a bias learns nothing: the constant prediction.
@@ -143,19 +142,18 @@ def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:
         return
     last: Proposals = [(take_further_gradient_steps, 1.0)]
     if rows.ordered:  # a single stretch of time would decide by chance
-        n_scores = (-(-n // n_folds) for n in (settings.score_rows, settings.last_score_rows))
+        n_scores = (-(-n // n_folds) for n in (2 * settings.fit_rows, settings.last_fit_rows))
         yield Stage("maps and metrics", settings.fit_rows, next(n_scores), n_folds, settings.trials), first
         n_fit, most = settings.last_fit_rows, settings.survivors
         yield Stage("last", n_fit, next(n_scores), n_folds, settings.last_trials, most), last
         return
-    yield Stage("maps and metrics", settings.fit_rows, settings.score_rows, 1, settings.trials), first
+    yield Stage("maps and metrics", settings.fit_rows, 2 * settings.fit_rows, 1, settings.trials), first
     n_last = settings.n_last(rows.n, search.short_of_time)
     if rows.n < settings.folded_below:
         yield Stage("last", n_last, 0, settings.last_folds, settings.last_trials, settings.survivors), last
     else:
-        n_score = max(n_last, settings.last_score_rows)
-        stage = Stage("last", n_last, n_score, 1, settings.last_trials, settings.survivors)
-        yield stage, [*last, (descend_on_held_out_error, 1.0)]
+        stage = Stage("last", n_last, n_last, 1, settings.last_trials, settings.survivors)
+        yield stage, [*last, (descend_on_held_out_error, 1.0)] if settings.descent else last
 
 
 def rescore_survivors(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
@@ -168,9 +166,8 @@ def rescore_survivors(search: Search, pool: Sequence[Candidate]) -> list[Candida
     def rescore(column_map: str, steps: tuple[MetricStep, ...], points: dict[str, GridPoint]) -> list[Candidate]:
         return [] if search.expired() else search.tuned_view(column_map, steps, points, search.stage.trials)
 
-    for column_map, steps in points_by_view:
-        if any(step.is_evidence for step in steps):
-            search.rows.evidence_step(column_map, search.stage)  # before views share it in parallel
+    if any(step.is_evidence for _, steps in points_by_view for step in steps):
+        search.rows.evidence_step(search.stage)  # before views share it in parallel
     return search.run([partial(rescore, *key, points) for key, points in points_by_view.items()])
 
 
@@ -179,7 +176,7 @@ def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     rows, n, column_map = search.rows, search.stage.n_fit, search.settings.column_maps[0]
     Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped[column_map][:n]
     together = rows.together(torch.arange(n))
-    splits = [] if together is None else together.splits(GRID_FOLDS)
+    splits = [] if together is None else together.splits(search.settings.time_folds)
     scored = torch.as_tensor(np.concatenate([split.scored for split in splits])) if splits else torch.arange(n)
     scored = scored.to(Y.device)
     score, penalties = Score(Y[scored], weight[scored], rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
@@ -204,13 +201,13 @@ def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
 
 
 def score_column_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
-    """Score every family on the other column maps; the evidence of the first map is maximised beside them."""
+    """Score every family on the other column maps; the evidence is maximised beside them."""
     starts = {candidate.family: candidate.point for candidate in pool}
-    first, *others = search.settings.column_maps
+    others = search.settings.column_maps[1:]
     tasks = [partial(search.tuned_view, column_map, (), starts, search.stage.trials) for column_map in others]
     if not search.uses_evidence or search.short_of_time:
         return search.run(tasks)
-    with in_background(lambda: search.rows.evidence_step(first, search.stage)):
+    with in_background(lambda: search.rows.evidence_step(search.stage)):
         return search.run(tasks)
 
 
@@ -232,7 +229,7 @@ def learn_metrics(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
         found: list[Candidate] = []
         start = without_metric
         if search.uses_evidence:
-            view = without_metric["matern12"].view.stepped(search.rows.evidence_step(column_map, search.stage))
+            view = without_metric["matern12"].view.stepped(search.rows.evidence_step(search.stage))
             points = {family: without_metric[family].point for family in ROUGH_FAMILIES if family in without_metric}
             tuned = search.tuned(view, points, search.settings.trials_after_step, wide=True)
             view.release()
@@ -301,7 +298,7 @@ def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> li
 
     def stepped(candidate: Candidate, full: bool, power: float) -> list[Candidate]:
         found: list[Candidate] = []
-        for _ in range(search.settings.last_gradient_steps):
+        for _ in range(search.settings.gradient_steps):
             began = time.perf_counter()
             view = candidate.view.stepped(MetricStep(candidate.point, full, power))
             trial = view.tuned(candidate.point, search.stage.trials, search.settings.give_up_ratio * candidate.loss)
@@ -329,7 +326,7 @@ def descend_on_held_out_error(search: Search, pool: Sequence[Candidate]) -> list
     """Descend on the held-out error of the best candidate; where noise is tiny the evidence has found its metric."""
     least = 2 if search.metric == "full" else 1  # dimensions of a transform: a diagonal has one, a matrix two
     allowed = [c for c in pool if c.family != "linear" and c.view.transforms[0].ndim >= least]
-    if not allowed or (best := min(allowed, key=BY_LOSS)).point.lam < LEAST_FLOAT32_PENALTY:
+    if not allowed or (best := min(allowed, key=BY_LOSS)).point.lam < FLOAT32_PENALTY:
         return []
     return search.run([partial(_descended, search, best)])
 
@@ -341,7 +338,7 @@ def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
     began, view, point = time.perf_counter(), candidate.view, candidate.point
     (fold,), (T,) = view.folds, view.transforms
     length = point.factor * view.unit(point.family)
-    n = min(search.settings.descent_rows, search.rows.n // search.settings.descent_divisor)
+    n = min(search.settings.last_fit_rows, 2 * search.rows.n // search.settings.last_divisor)
     rows, ends = np.arange(min(n, len(fold.X))), None
     if fold.row_groups is not None:
         rows, ends = folded(fold.row_groups.take(rows))
@@ -431,7 +428,7 @@ def greedy_average(values: Sequence[Tensor], score: Score, settings: SelectionSe
     """
     counts = [1] + [0] * (len(values) - 1)
     total, best = values[0].clone(), float(score(values[0][None])[0])
-    for draw in range(2, settings.draws + 1):
+    for draw in range(2, 3 * settings.members + 1):
         losses = score(torch.stack([(total + value) / draw for value in values]))
         k = int(losses.argmin())
         n_members = len(counts) - counts.count(0) + (counts[k] == 0)

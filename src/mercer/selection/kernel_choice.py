@@ -21,6 +21,7 @@ from mercer.engine.sample import Sample
 from mercer.kernels import Function, Kernel, Precomputed, as_kernel
 from mercer.linalg import cholesky, inverse_diagonal, solve_factored
 from mercer.parts import warn
+from mercer.selection.settings import FLOAT32_PENALTY, MANY_ROWS
 from mercer.selection.tune import tune_kernel, tune_noise
 
 #: Largest rounding as a share of the model's error: 0.1 adds 1 % to the mean squared error. Predictions have a
@@ -29,12 +30,6 @@ LARGEST_SHARE = 0.1
 #: Largest rounding, in standard deviations of the targets, that does not raise the penalty. It costs at most 3e-4 of
 #: R²; four times as much costs up to 4e-3.
 LARGEST_ROUNDING = 0.1
-#: Least penalty, for targets of unit variance, at which float32 is accurate enough. Targets without noise tune the
-#: penalty to nearly zero.
-FLOAT32_PENALTY = 1e-4
-#: Rows from which on a GPU such targets are fitted in float32 all the same. Float64 is sixty times slower there, and
-#: several float32 stages summed in float64 leave less error in the same time.
-MANY_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -130,7 +125,8 @@ def precise(
     If float32 rounding exceeds `LARGEST_SHARE` of the model's error, the plan gets float64 (`free_dtype`), or a warning
     if the user chose the precision. With float32 a tuned penalty (`free_penalty`) is raised until rounding is at most
     `LARGEST_ROUNDING`. A tuned penalty below `FLOAT32_PENALTY` calls for float64 as well. Exceptions are tables small
-    enough for an exact solution, and tables of `MANY_ROWS` on a GPU.
+    enough for an exact solution, and tables of `MANY_ROWS` on a GPU: float64 is sixty times slower there, and several
+    float32 stages summed in float64 leave less error in the same time.
     """
     if plan.dtype != torch.float32:
         return plan, lam

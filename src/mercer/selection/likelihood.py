@@ -39,8 +39,6 @@ HALVINGS = 12
 CURVATURE_SHARE = 0.2
 #: The first penalty as a share of that of least squares, the factor between two penalties, and steps at most.
 FIRST_SHARE, FACTOR, MOST_STEPS = 0.1, 10**0.5, 6
-#: Rows that fit at most.
-MOST_ROWS = 1500
 
 
 @dataclass(frozen=True)
@@ -152,9 +150,9 @@ class LikelihoodCandidate:
 
     def tuned(self) -> list[Candidate]:
         """Find the penalty of least held-out loss, and return the candidate with its new score."""
-        began, view = time.perf_counter(), self.candidate.view
+        began, view, most = time.perf_counter(), self.candidate.view, self.search.settings.last_fit_rows
         for K, K_score in view.kernels(self.candidate.point):
-            self._tiles.append((K[:MOST_ROWS, :MOST_ROWS] + 1.0, K_score[:, :MOST_ROWS] + 1.0))
+            self._tiles.append((K[:most, :most] + 1.0, K_score[:, :most] + 1.0))
         view.release()
         first = self.lam
         self._walk(first, 1 / FACTOR)

@@ -60,7 +60,7 @@ class MoreRows:
     def __post_init__(self) -> None:
         self.on_gpu = self.plan.device.type == "cuda"
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(len(self.X)))
-        n_score = min(self.settings.more_score_rows, len(self.X) // 4)
+        n_score = min(self.settings.more_fit_rows[0], len(self.X) // 4)
         self.fit_rows, self.score_rows = order[:-n_score], order[-n_score:]
         if self.row_groups is not None:
             split = self.row_groups.splits(1, most=n_score, seed=self.seed)[0]
@@ -111,7 +111,7 @@ class MoreRows:
 
         found = [pair for pair in group.share_work(len(candidates), lambda places: list(map(rescore, places))) if pair]
         ranked = sorted((replace(best, share=1.0) for best, _ in found), key=lambda best: best.loss)
-        near = [candidate for candidate in ranked if candidate.loss <= (1 + self.settings.runner_up) * ranked[0].loss]
+        near = [candidate for candidate in ranked if candidate.loss <= self.settings.near_ratio * ranked[0].loss]
         return near, [line for _, line in found]
 
     def _n_fit(self, n_candidates: int) -> int:

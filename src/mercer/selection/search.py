@@ -25,15 +25,11 @@ from mercer.data.column_maps import fit_column_map
 from mercer.data.row_groups import RowGroups
 from mercer.linalg.minimise import libraries
 from mercer.progress import ValidationLoss, report_candidate
-from mercer.selection.evidence_search import ROUNDS, relevances
+from mercer.selection.evidence_search import relevances
 from mercer.selection.score import Score, codes_of
 from mercer.selection.settings import GridPoint, SelectionSettings, Stage
 from mercer.selection.view import BY_LOSS, Candidate, EvidenceCandidate, Fold, MetricStep, View
 
-#: Rounds of a search for the largest evidence that starts where another column map ended.
-ROUNDS_AGAIN = 5
-#: Up to this many inputs every column map has its own evidence.
-EVIDENCE_BY_MAP = 16
 T = TypeVar("T")
 
 
@@ -118,7 +114,7 @@ class Search:
                 trial = view.tuned(start, most, give_up_above, wide and not found)
                 penalty_change = trial.point.penalty - start.penalty if wide and not found else penalty_change
             else:
-                trial = view.tuned(known, self.settings.trials_from_known, give_up_above)
+                trial = view.tuned(known, self.settings.trials_after_step, give_up_above)
             give_up_above = min(give_up_above, self.settings.give_up_ratio * trial.loss)
             found.append(Candidate(view, trial, time.perf_counter() - began))
         return found
@@ -175,15 +171,13 @@ class SelectionRows:
         self.groups = None if groups is None else groups.to(device)
         self.codes = codes_of(self.Y) if classes else None
         n_last = settings.n_last(self.n, short_of_time=False)
-        self._n_score = max(n_last, settings.last_score_rows)
-        n_seen = max(n_last, self.n_evidence) + self._n_score
+        n_seen = max(n_last, self.n_evidence) + max(n_last, 2 * settings.fit_rows)
         self.row_groups = None if row_groups is None else row_groups.take(order.cpu().numpy())
         if self.row_groups is not None:
             n_seen, self._seed = self.n, int(rng.integers(2**31))
-        self.splits = cache(self._splits)
+        self.splits, self.parts = cache(self._splits), cache(self._parts)
         self.mapped = {kind: self.maps[kind](self.X[: max(n_seen, self.n_metric)]) for kind in settings.column_maps}
-        self._evidence: dict[tuple[str, int], MetricStep] = {}
-        self._optima: dict[tuple[int, int], np.ndarray] = {}
+        self._evidence: dict[int, MetricStep] = {}
 
     @property
     def n_evidence(self) -> int:
@@ -194,9 +188,9 @@ class SelectionRows:
     def n_metric(self) -> int:
         """Rows that learn the metric of an ensemble member."""
         n_last = self.settings.n_last(self.n, short_of_time=False)
-        return max(self.settings.metric_rows, 3 * n_last // 2 if n_last > self.settings.last_fit_rows else 0)
+        return max(2 * self.settings.last_fit_rows, 3 * n_last // 2)
 
-    def parts(self, stage: Stage) -> list[tuple[Tensor, Tensor]]:
+    def _parts(self, stage: Stage) -> list[tuple[Tensor, Tensor]]:
         """Indices of fit rows and of scoring rows, for each fold."""
         index = torch.arange(self.n, device=self.X.device)
         if self.row_groups is not None:
@@ -212,7 +206,7 @@ class SelectionRows:
     def _splits(self, n_folds: int) -> list[tuple[Tensor, Tensor]]:
         """All fit rows and all scoring rows of each fold, in random order; row groups are never divided."""
         assert self.row_groups is not None
-        most = np.inf if n_folds > 1 else min(self._n_score, self.n // 2)
+        most = np.inf if n_folds > 1 else min(self.settings.n_last(self.n, short_of_time=False), self.n // 2)
         found = self.row_groups.splits(n_folds, most=most, seed=self._seed)
         fitted = [np.delete(np.arange(self.n), split.left_out) for split in found]
         pairs = zip(fitted, (split.scored for split in found), strict=True)
@@ -231,7 +225,7 @@ class SelectionRows:
         ones = [torch.ones_like(folds[0].X[0]) for _ in parts]
         view = View(column_map, folds, score, ones, groups=self.groups)
         for step in steps:
-            view = view.stepped(self.evidence_step(column_map, stage) if step.is_evidence else step)
+            view = view.stepped(self.evidence_step(stage) if step.is_evidence else step)
         return view
 
     @property
@@ -243,28 +237,16 @@ class SelectionRows:
         """The row groups of these rows."""
         return None if self.row_groups is None else self.row_groups.take(index.cpu().numpy())
 
-    def evidence_step(self, column_map: str, stage: Stage) -> MetricStep:
-        """The step to the length-scales of largest evidence; one for all column maps where inputs are many.
-
-        A search starts where the first one on the same rows ended: maps of one table differ little.
-        """
-        key = column_map if self.X.shape[1] <= EVIDENCE_BY_MAP else "", stage.folds
-        if key not in self._evidence:
-            Z = self.mapped[column_map]
-
-            def maximise(k: int, fit: Tensor) -> tuple[Tensor, np.ndarray]:
-                start = self._optima.get((stage.folds, k))
-                rounds = ROUNDS if start is None else ROUNDS_AGAIN
-                return relevances(Z[fit], self.Y[fit], self.weight[fit], self.groups, start, rounds)
-
+    def evidence_step(self, stage: Stage) -> MetricStep:
+        """The step to the length-scales of largest evidence on the first column map; it serves all maps."""
+        if stage.folds not in self._evidence:
+            Z = self.mapped[self.settings.column_maps[0]]
             first = torch.arange(self.n, device=self.X.device) if self.row_groups is None else self.splits(1)[0][0]
             learning = [fit for fit, _ in self.parts(stage)] if stage.folds > 1 else [first]
             samples = [fit[: self.n_evidence] for fit in learning]
-            found = run_parallel([partial(maximise, k, fit) for k, fit in enumerate(samples)])
-            for k, (_, optimum) in enumerate(found):
-                self._optima.setdefault((stage.folds, k), optimum)
-            self._evidence[key] = MetricStep(None, relevances=tuple(scale for scale, _ in found))
-        return self._evidence[key]
+            tasks = [partial(relevances, Z[fit], self.Y[fit], self.weight[fit], self.groups) for fit in samples]
+            self._evidence[stage.folds] = MetricStep(None, relevances=tuple(run_parallel(tasks)))
+        return self._evidence[stage.folds]
 
 
 def run_parallel(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[T]:

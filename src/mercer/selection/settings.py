@@ -28,9 +28,10 @@ PENALTIES = tuple(10.0 ** (k / 2) for k in range(-12, 2))
 LENGTHS = {"gaussian": 0.8, "matern32": 1.4, "matern12": 5.6, "cityblock": 1.4, "linear": 1.0}
 #: Steps of the length-scale that the first stage tries, and steps at most in either direction.
 FIRST_LENGTHS, MOST_STEPS = (-1, 0, 1), 3
-#: Penalties down to which kernel matrices are made and factored in single precision. Smooth families have smaller
-#: eigenvalues.
-SINGLE_PRECISION, SINGLE_PRECISION_SMOOTH = 2e-5, 0.9e-4
+#: Least penalty, for targets of unit variance, at which single precision is accurate enough.
+FLOAT32_PENALTY = 1e-4
+#: Rows from which a table counts as large.
+MANY_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -63,33 +64,29 @@ class SelectionSettings:
         Families of ensemble members. Others only learn metrics, and are members where no candidate is of these.
     grid_rows : int
         Rows of the first stage, which scores a grid of kernels and penalties by leave-one-out.
-    fit_rows, score_rows : int
-        Rows that fit and held-out rows that score column maps and metrics.
-    last_fit_rows, last_score_rows, last_divisor, last_most_rows : int
-        The last stage fits `n / last_divisor` rows, between the first and the last of these numbers.
+    fit_rows : int
+        Rows that fit column maps and metrics; twice as many held-out rows score them.
+    last_fit_rows, last_divisor, last_most_rows : int
+        The last stage fits `n / last_divisor` rows, between the first and the last of these numbers, and as many
+        held-out rows score them. The first number also bounds the rows of a descent and of kernel logistic regression.
     folded_below, single_stage_below : int
         Smaller tables score all rows in folds: in the last stage, or in a single stage.
     n_folds, last_folds, time_folds : int
-        Folds of a single stage, of a last stage, and of every stage where rows have an order of time.
-    metric_rows : int
-        Rows that learn the metric of an ensemble member, at least.
+        Folds of a single stage, of a last stage, and of every stage where rows have an order of time; the grid has as
+        many where rows stay together.
     evidence : bool
         Whether the evidence proposes a metric.
     evidence_rows : int
         Rows of the evidence that proposes it.
-    evidence_kernel_rows : int
-        Rows of the evidence that finds smooth kernels, at most.
     smooth_loss, smooth_noise : float
         Smooth kernels are searched for if the best loss is at most the first share of the targets' variance, and the
         noise that a Gaussian kernel leaves at most the second.
-    smooth_rows : int
-        Rows of the search for this first Gaussian kernel.
-    gradient_steps, last_gradient_steps : int
+    gradient_steps : int
         Steps of a gradient metric before the last stage, and in it.
     full_metric_inputs : int
         Inputs at most for a full metric, whose root costs the cube of them.
-    trials, trials_after_step, trials_from_known, last_trials : int
-        Grid points tried for a family: at first, after a step of the metric, where another map shows the start, and
+    trials, trials_after_step, last_trials : int
+        Grid points tried for a family: at first, after a step of the metric or where another map shows the start, and
         in the last stage.
     give_up_ratio : float
         A family with this many times the best loss is not tuned further.
@@ -99,32 +96,27 @@ class SelectionSettings:
         A candidate survives only if its values differ from a better one's by this share of the squared error.
     min_gain : float
         Share of the loss that a further step or ensemble member must gain.
-    likelihood_gain, likelihood_errors : float
-        Share of the log loss, and standard errors of the gain, by which kernel logistic regression must be better than
-        least squares, which is faster.
+    likelihood_gain : float
+        Share of the log loss by which kernel logistic regression must be better than least squares, which is faster.
     likelihood_classes : int
         Classes up to which it is tried: its time grows with them.
     survivors, n_continued : int
         Candidates that reach the last stage, at most, and those that take further gradient steps there.
-    descent_rows, descent_divisor : int
-        Rows of a descent on the k-fold error: at most, and all rows over this number.
-    members, draws : int
-        Members of the ensemble at most, and draws of its greedy averaging.
+    descent : bool
+        Whether large tables descend on the held-out error.
+    members : int
+        Members of the ensemble at most; its greedy averaging has three times as many draws.
     usual : float
         The whole selection takes about this many times as long as its first stage: with less time left, its last
         stage has fewer rows.
-    repeats : int
-        Selections with rows in another order that mixed tables of classes average.
     repeated_rows : pair of int
-        Tables with fewer rows than the first number, or more than the second, run one selection.
+        Mixed tables of classes average two selections with rows in different orders, but those with fewer rows than
+        the first number, or more than the second, run one.
     many_rows : int
         Tables of this many rows take the stages of large tables, and larger learners.
     more_evidence_rows, more_fit_rows : pair of int
-        Rows of the evidence and of fits when large tables score candidates again, on a CPU and on a GPU.
-    more_score_rows : int
-        Held-out rows that score them.
-    runner_up : float
-        A candidate that loses at most this share more than the best there stays a runner-up.
+        Rows of the evidence and of fits when large tables score candidates again, on a CPU and on a GPU. As many
+        held-out rows as a CPU fits score them.
     n_neighbourhoods : int
         Neighbourhoods that learn local length-scales.
     neighbourhood_share : float
@@ -136,9 +128,7 @@ class SelectionSettings:
     member_families: tuple[str, ...] = tuple(FAMILIES)
     grid_rows: int = 200
     fit_rows: int = 500
-    score_rows: int = 1000
     last_fit_rows: int = 1500
-    last_score_rows: int = 1500
     last_divisor: int = 6
     last_most_rows: int = 4000
     folded_below: int = 1400
@@ -146,41 +136,30 @@ class SelectionSettings:
     n_folds: int = 3
     last_folds: int = 2
     time_folds: int = 5
-    metric_rows: int = 3000
     evidence: bool = True
     evidence_rows: int = 400
-    evidence_kernel_rows: int = 1000
     smooth_loss: float = 0.2
     smooth_noise: float = 0.02
-    smooth_rows: int = 200
     gradient_steps: int = 3
-    last_gradient_steps: int = 2
     full_metric_inputs: int = 1000
     trials: int = 5
     trials_after_step: int = 3
-    trials_from_known: int = 2
     last_trials: int = 1
     give_up_ratio: float = 1.05
     near_ratio: float = 1.25
     distinct: float = 0.03
     min_gain: float = 0.003
     likelihood_gain: float = 0.01
-    likelihood_errors: float = 1.0
     likelihood_classes: int = 10
     survivors: int = 6
     n_continued: int = 2
-    descent_rows: int = 1500
-    descent_divisor: int = 3
+    descent: bool = True
     members: int = 4
-    draws: int = 12
     usual: float = 200.0
-    repeats: int = 2
     repeated_rows: tuple[int, int] = (400, 8000)
-    many_rows: int = 100_000
+    many_rows: int = MANY_ROWS
     more_evidence_rows: tuple[int, int] = (2000, 6000)
     more_fit_rows: tuple[int, int] = (3000, 10_000)
-    more_score_rows: int = 3000
-    runner_up: float = 0.25
     n_neighbourhoods: int = 9
     neighbourhood_share: float = 0.01
 
@@ -191,7 +170,7 @@ class SelectionSettings:
         [1, 2, 1]
         """
         fewest, most = self.repeated_rows
-        return self.repeats if fewest <= n_rows <= most else 1
+        return 2 if fewest <= n_rows <= most else 1
 
     def may_be_members(self, pool: Sequence[Any]) -> list[Any]:
         """The candidates of `member_families`, or all where there are none."""
@@ -222,12 +201,9 @@ class GridPoint:
     dtype: torch.dtype = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        place = min(max(self.penalty, 0), len(PENALTIES) - 1)  # a point outside the grid is never scored
-        lam = PENALTIES[place]
-        least = SINGLE_PRECISION_SMOOTH if self.family in ("gaussian", "linear") else SINGLE_PRECISION
         object.__setattr__(self, "factor", LENGTHS[self.family] * 2.0**self.length)
-        object.__setattr__(self, "lam", lam)
-        object.__setattr__(self, "dtype", torch.float32 if lam >= least else torch.float64)
+        object.__setattr__(self, "lam", PENALTIES[self.penalty])
+        object.__setattr__(self, "dtype", torch.float32 if self.lam >= FLOAT32_PENALTY else torch.float64)
 
     @classmethod
     def near(cls, family: str, factor: float, lam: float) -> GridPoint:
@@ -236,14 +212,11 @@ class GridPoint:
         penalty = min(range(len(PENALTIES)), key=lambda k: abs(math.log(PENALTIES[k] / lam)))
         return cls(family, min(max(length, -MOST_STEPS), MOST_STEPS), penalty)
 
-    @property
-    def inside(self) -> bool:
-        """Whether the point lies on the grid."""
-        return 0 <= self.penalty < len(PENALTIES) and abs(self.length) <= MOST_STEPS
-
-    def moved(self, by_length: int, by_penalty: int) -> GridPoint:
-        """The point some steps away, which may lie outside the grid."""
-        return GridPoint(self.family, self.length + by_length, self.penalty + by_penalty)
+    def moved(self, by_length: int, by_penalty: int) -> GridPoint | None:
+        """The point some steps away; None outside the grid."""
+        length, penalty = self.length + by_length, self.penalty + by_penalty
+        inside = 0 <= penalty < len(PENALTIES) and abs(length) <= MOST_STEPS
+        return GridPoint(self.family, length, penalty) if inside else None
 
     def with_penalty_moved(self, by_penalty: int) -> GridPoint:
         """The same length-scale with another penalty, as far as the grid goes."""

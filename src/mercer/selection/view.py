@@ -40,10 +40,8 @@ APART = 6.0
 WIDE_STEPS = (-4, 4, -4, 2, -2)
 #: Neighbours of a grid point, as steps of length-scale and penalty.
 NEIGHBOURS = ((0, -1), (0, 1), (-1, 0), (1, 0), (1, -2), (-1, 2))
-#: The least penalty of a model whose gradients are taken.
-LEAST_GRADIENT_PENALTY = 1e-5
-#: Rows at which gradients are taken, gradients (rows times inputs) at most, and combinations of outputs that count.
-GRADIENT_ROWS, MOST_GRADIENTS, GRADIENT_OUTPUTS = 800, 20_000, 5
+#: Gradients (rows times inputs) that are taken at most, and combinations of outputs that count.
+MOST_GRADIENTS, GRADIENT_OUTPUTS = 20_000, 5
 #: The key that ranks candidates, best first.
 BY_LOSS = attrgetter("loss")
 
@@ -71,28 +69,17 @@ def distances(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:
     Squared distances are summed in double precision. City-block distances are sums of differences, which lose nothing.
     """
     if not isinstance(kernel, Radial):
-        return _city_block(X, Z)
-    square = _squared_distances(X, Z)
-    if X is Z:
-        square.fill_diagonal_(0)
-    return square.float().sqrt_()
-
-
-def _squared_distances(X: Tensor, Z: Tensor) -> Tensor:
+        X, Z = X.float(), Z.float()
+        block = CityBlock.of(Z)
+        found = None if block is None else block.distances(X)
+        return city_block(X, Z) if found is None else found
     shift = Z.mean(0)
     X, Z = X - shift, Z - shift
     norms = Z.square().sum(1)
     square = torch.addmm(norms, X, Z.T, alpha=-2).add_(X.square().sum(1, keepdim=True))
     # duplicate rows must be at distance zero: rounding above zero would give rough kernels a gradient there
-    return torch.threshold_(square, SAME * float(norms.max()) if len(norms) else 0.0, 0.0)
-
-
-def _city_block(X: Tensor, Z: Tensor) -> Tensor:
-    """Σ_k |x_k − z_k|."""
-    X, Z = X.float(), Z.float()
-    block = CityBlock.of(Z)
-    found = None if block is None else block.distances(X)
-    return city_block(X, Z) if found is None else found
+    torch.threshold_(square, SAME * float(norms.max()) if len(norms) else 0.0, 0.0)
+    return square.float().sqrt_()
 
 
 def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
@@ -252,20 +239,19 @@ class View:
         #: The steps of the metric in words.
         self.metric = " + ".join(map(str, self.steps)) or "none"
         self.trials: dict[GridPoint, Trial] = {}
-        self._distances: dict[tuple[bool, bool], list[Tensor]] = {}
+        self._distances: dict[bool, list[Tensor]] = {}
         self._tiles: tuple[tuple[str, int, torch.dtype], list[tuple[Tensor, Tensor]]] | None = None
-
-    @property
-    def n_fit(self) -> int:
-        return sum([len(fold.X) for fold in self.folds])
 
     def unit(self, family: str) -> float:
         """The distance by which this family's length-scales are measured."""
         key = family == "cityblock"
         if key not in self.units:
-            A = apply_transform(self.folds[0].X[:TYPICAL_ROWS], self.transforms[0])
-            known = self._distances.get((key, False))
-            self.units[key] = typical_distance(distances(FAMILIES[family], A, A) if known is None else known[0])
+            if key in self._distances:
+                distance = self._distances[key][0][: len(self.folds[0].X)]
+            else:
+                A = apply_transform(self.folds[0].X[:TYPICAL_ROWS], self.transforms[0])
+                distance = distances(FAMILIES[family], A, A)
+            self.units[key] = typical_distance(distance)
         return self.units[key]
 
     def trial(self, point: GridPoint) -> Trial:
@@ -291,7 +277,9 @@ class View:
         """
         best = self.trial(start)
         for by_penalty in WIDE_STEPS if wide else ():
-            best = self._better(best, 0, by_penalty)
+            point = best.point.moved(0, by_penalty)
+            if point is not None and self.trial(point).loss < best.loss:
+                best = self.trials[point]
         if best.loss > give_up_above:
             return best
         n_before = len(self.trials)
@@ -299,19 +287,12 @@ class View:
         while improved:
             centre, improved = best, False
             for by_length, by_penalty in NEIGHBOURS[:2] if start.family == "linear" else NEIGHBOURS:
-                if len(self.trials) - n_before < most:
-                    found = self._better(centre, by_length, by_penalty)
-                    if found.loss < best.loss:
-                        best, improved = found, True
+                if len(self.trials) - n_before == most:
+                    break
+                point = centre.point.moved(by_length, by_penalty)
+                if point is not None and self.trial(point).loss < best.loss:
+                    best, improved = self.trials[point], True
         return best
-
-    def _better(self, trial: Trial, by_length: int, by_penalty: int) -> Trial:
-        """The neighbour if it is better, else the trial itself."""
-        point = trial.point.moved(by_length, by_penalty)
-        if not point.inside:
-            return trial
-        found = self.trial(point)
-        return found if found.loss < trial.loss else trial
 
     def stepped(self, step: MetricStep) -> View:
         """The view after one more step of the metric."""
@@ -329,30 +310,29 @@ class View:
         """The transform by the mean outer product of the gradients of fold k's model."""
         assert step.base is not None
         fold, T, kernel = self.folds[k], self.transforms[k], FAMILIES[step.base.family]
-        distance = self.pair_distances(step.base.family)[k].to(step.base.dtype)
+        distance = self.pair_distances(step.base.family)[k][: len(fold.X)].to(step.base.dtype)
         A = apply_transform(fold.X, T).to(distance)
         length = step.base.factor * self.unit(step.base.family)
-        lam = max(step.base.lam, LEAST_GRADIENT_PENALTY)
-        known = self.trials.get(step.base) if lam == step.base.lam else None
+        known = self.trials.get(step.base)
         if known is None:
-            alpha = dual_coefficients(tile(kernel, distance, length), fold.Y, fold.weight, lam)
+            alpha = dual_coefficients(tile(kernel, distance, length), fold.Y, fold.weight, step.base.lam)
         else:
             alpha = known.duals[k]
         if alpha is None:  # rounding: the metric stays as it is
             return T
-        rows = slice(0, min(GRADIENT_ROWS, max(MOST_GRADIENTS // A.shape[1], 1)))
+        rows = slice(0, max(MOST_GRADIENTS // A.shape[1], 1))
         gradient = gradients(kernel, distance[rows], length, A[rows], A, principal_outputs(alpha).to(A))
         M = gradient_outer_product(gradient.double(), fold.weight[rows], T)
         return metric_root(M if step.full else average_groups(M, self.groups), step.power, step.full)
 
-    def pair_distances(self, family: str, to_score: bool = False) -> list[Tensor]:
-        """Distances of each fold between fit rows, or from scoring rows to fit rows."""
-        key = family == "cityblock", to_score
+    def pair_distances(self, family: str) -> list[Tensor]:
+        """Distances of each fold from fit rows, and below them from scoring rows, to fit rows."""
+        key = family == "cityblock"
         if key not in self._distances:
             found = []
             for fold, T in zip(self.folds, self.transforms, strict=True):
-                A = apply_transform(fold.X, T)
-                found.append(distances(FAMILIES[family], apply_transform(fold.X_score, T) if to_score else A, A))
+                A = apply_transform(torch.cat([fold.X, fold.X_score]), T)
+                found.append(distances(FAMILIES[family], A, A[: len(fold.X)]))
             self._distances[key] = found
         return self._distances[key]
 
@@ -361,17 +341,16 @@ class View:
         key = (point.family, point.length, point.dtype)
         if self._tiles is not None and self._tiles[0] == key:
             return self._tiles[1]
+        tiles = []
         if point.family == "linear":
-            tiles = []
             for fold, T in zip(self.folds, self.transforms, strict=True):
                 A, B = apply_transform(fold.X, T), apply_transform(fold.X_score, T)
                 tiles.append((A @ A.T / A.shape[1], B @ A.T / A.shape[1]))
         else:
-            pairs = zip(self.pair_distances(point.family), self.pair_distances(point.family, True), strict=True)
             kernel, length = FAMILIES[point.family], point.factor * self.unit(point.family)
-            tiles = [
-                (tile(kernel, a.to(point.dtype), length), tile(kernel, b.to(point.dtype), length)) for a, b in pairs
-            ]
+            for distance in self.pair_distances(point.family):
+                K = tile(kernel, distance.to(point.dtype), length)
+                tiles.append((K[: K.shape[1]], K[K.shape[1] :]))
         self._tiles = key, tiles
         return tiles
 
@@ -397,21 +376,10 @@ class Candidate:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self.loss, self.point = self.trial.loss, self.trial.point
+        self.loss, self.point, self.values = self.trial.loss, self.trial.point, self.trial.values
         self.family = self.point.family
-
-    @property
-    def n_fit(self) -> int:
-        return self.view.n_fit
-
-    @property
-    def values(self) -> Tensor:
-        """Values at the rows that score."""
-        return self.trial.values
-
-    @property
-    def name(self) -> str:
-        return f"{self.view.column_map}, {self.view.metric}, {self.family}"
+        self.name = f"{self.view.column_map}, {self.view.metric}, {self.family}"
+        self.n_fit = sum([len(fold.X) for fold in self.view.folds])
 
 
 @dataclass(frozen=True)
