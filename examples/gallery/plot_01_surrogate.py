@@ -3,8 +3,8 @@ A surrogate of a simulator
 ==========================
 
 The borehole function is the flow of water between two aquifers, from eight inputs of very different units.
-Five hundred runs of the simulator are enough for a model that answers in microseconds, and that tells which
-inputs the flow depends on. Nothing is chosen by hand.
+Five hundred runs of the simulator are enough for a model that predicts in microseconds and shows which inputs
+matter. No setting is chosen by hand.
 """
 
 import matplotlib.pyplot as plt
@@ -35,7 +35,7 @@ for name, one in {"kernel model": model, "trees": trees}.items():
     print(f"{name:13s} RMSE {np.sqrt(np.mean((one.predict(X_test) - y_test) ** 2)):.3f} of {y_test.std():.1f}")
 
 # %%
-# The effect of each input on predictions: the radius of the well decides, three of the eight hardly matter.
+# The relevance of each input: the radius of the well matters most, and three of the eight inputs hardly matter.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 left.plot(y_test, model.predict(X_test), ".", ms=2, label="kernel model")

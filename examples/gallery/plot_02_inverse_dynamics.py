@@ -2,8 +2,8 @@
 Inverse dynamics of a robot arm
 ===============================
 
-Which torques make an arm of two links move as wanted? From angles, velocities and accelerations of both
-joints the model learns both torques at once: several outputs share the kernel and the basis vectors.
+Which torques make an arm of two links move as planned? The model predicts both torques from the angles, velocities
+and accelerations of both joints. The two outputs share kernel and basis vectors.
 """
 
 import matplotlib.pyplot as plt

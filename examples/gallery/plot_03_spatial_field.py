@@ -2,8 +2,8 @@
 A field on a map, and where it is not known
 ===========================================
 
-Stations measure a field at scattered places, none of them in the north-east. A sparse Gaussian process draws
-the field everywhere with a standard deviation: small among the stations, as large as the field itself where
+Stations measure a field at scattered places, none of them in the north-east. A sparse Gaussian process predicts the
+field everywhere, with a standard deviation that is small among the stations and as large as the field itself where
 there are none.
 """
 
@@ -29,7 +29,7 @@ mean, std = model.predict(grid, return_std=True, include_noise=False)
 print(f"noise: {np.sqrt(model.predictive_noise_):.3f} found, 0.1 true")
 
 # %%
-# The white triangles are inducing inputs: all that the model keeps of the stations.
+# The white triangles are the inducing inputs. The model keeps them instead of the stations.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
 for ax, values, title in zip(axes, (mean, std), ("field", "standard deviation"), strict=True):

@@ -2,9 +2,8 @@
 Concentrations from spectra
 ===========================
 
-Near-infrared spectra have many inputs that move together. The absorption is not linear in the concentrations,
-since the detector saturates; a kernel model learns the bend from 300 samples, where a linear calibration
-cannot.
+Near-infrared spectra have many correlated inputs. The absorption is not linear in the concentrations, because the
+detector saturates. A kernel model learns this from 300 samples; a linear calibration cannot.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-Digits, and how sure the model is
-=================================
+Digits with probabilities
+=========================
 
-Ten classes from 64 inputs. The probabilities are calibrated on rows left out of the fit, so that of the
-answers given with 90 % some nine in ten are right.
+Ten classes from 64 inputs. The probabilities are calibrated on held-out rows: about nine in ten predictions with a
+probability of 90 % are right.
 """
 
 import matplotlib.pyplot as plt
@@ -19,10 +19,10 @@ model = KernelBoostingClassifier(time_budget=6, random_state=0).fit(X_train, y_t
 p = model.predict_proba(X_test)
 wrong = p.argmax(1) != y_test
 print(f"{wrong.sum()} of {len(y_test)} wrong")
-print(f"mean probability of the class named: {p.max(1).mean():.3f}, right: {1 - wrong.mean():.3f}")
+print(f"mean probability of the predicted class: {p.max(1).mean():.3f}, right: {1 - wrong.mean():.3f}")
 
 # %%
-# The digits it is least sure of.
+# The test digits with the lowest probability of the predicted class.
 
 figure, axes = plt.subplots(2, 6, figsize=(8, 3.2), layout="constrained")
 for ax, i in zip(axes.flat, np.argsort(p.max(1)), strict=False):

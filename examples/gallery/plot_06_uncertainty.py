@@ -2,9 +2,9 @@
 Uncertainty along one input
 ===========================
 
-A Gaussian process says how sure it is. Between the two groups of measurements its band opens; inside them it
-is as wide as the noise. SR, the oldest sparse approximation, is sure where it knows nothing: a reason to take
-another.
+A Gaussian process predicts a mean and a standard deviation. Inside the two groups of measurements the band is as wide
+as the noise; between and outside them it is wider. The band of SR, the oldest sparse approximation, is narrow far from
+the data, so use another one.
 """
 
 import matplotlib.pyplot as plt

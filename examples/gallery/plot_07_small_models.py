@@ -2,9 +2,9 @@
 A model small enough for a microcontroller
 ==========================================
 
-Greedy selection takes basis vectors one by one, those that help most first. One fit gives the whole path from
-size to error, so that the smallest model that is good enough can be read off; moving the basis vectors
-afterwards (`refine`) makes a given size better still.
+Greedy selection adds one basis vector after another, each time the one that helps most. One fit gives the errors of
+all sizes, so you can choose the smallest model that is good enough. Moving the basis vectors afterwards (`refine`)
+lowers the error of a given size further.
 """
 
 import matplotlib.pyplot as plt
@@ -29,13 +29,13 @@ moved = GreedyKernelRegressor(20, kernel=path.kernel_, refine=True, random_state
 small = [unexplained(p) for p in path.path_predict(X_test, sizes)]
 
 # %%
-# As an ONNX graph in single precision the model of twenty basis vectors needs no Python any more.
+# The model of twenty basis vectors as an ONNX graph in single precision, which runs without Python.
 
 graph = mercer.to_onnx(moved, dtype="float32")
 print(f"{len(graph.SerializeToString())} bytes of ONNX for {len(moved.basis_)} basis vectors")
 
 # %%
-# The path of one fit, from size to error.
+# Error against size, from one fit.
 
 plt.figure(figsize=(6, 3.6), layout="constrained")
 plt.loglog(sizes, small, "o-", label="chosen greedily")

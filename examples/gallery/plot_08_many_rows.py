@@ -2,8 +2,8 @@
 A million rows in a given time
 ==============================
 
-`time_budget` is a promise: tuning, growing and polishing all count, and the model is the best that fits in.
-Rows are read by blocks, so that what counts is seconds, not the memory for a kernel matrix of a million rows.
+`time_budget` limits the seconds of a fit, including model selection. Rows are read in blocks, so no kernel matrix of a
+million rows has to fit into memory.
 """
 
 import time

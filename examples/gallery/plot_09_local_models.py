@@ -1,9 +1,9 @@
 """
-A few local lines one can read
-==============================
+A few local lines that you can read
+===================================
 
-A mixture of linear experts divides the inputs into regions and fits a line in each. Its number of regions is
-found by cross-validation, and what comes out is a table: where, which slope, how noisy.
+A mixture of linear experts divides the inputs into regions and fits a line in each. Cross-validation finds the number
+of regions. The result is a table of centres, slopes and noise.
 """
 
 import matplotlib.pyplot as plt

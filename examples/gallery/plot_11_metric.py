@@ -2,9 +2,8 @@
 A metric for nearest neighbours
 ===============================
 
-Nearest neighbours are lost among inputs that do not matter. `GradientMetric` learns from the gradients of a
-kernel model in which directions the target changes, and maps the inputs so that distances mean something to
-any other model.
+Inputs that do not matter spoil the distances of nearest neighbours. `GradientMetric` finds the directions in which the
+target changes from the gradients of a kernel model. It maps the inputs so that distances in these directions count.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Several kernels at once
 =======================
 
-Ripley's two classes, for which Bayes' rule errs in 8.9 % of the cases. Three kernels, each in its own
-coordinates from a few random rows, are trained towards agreement, and an ensemble of such models votes.
+Ripley's two classes; the best possible rule is wrong in 8.9 % of the cases. Three kernels have coordinates from a few
+random rows each and are trained to agree. An ensemble of such models votes.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Better landmarks for a linear model
 ===================================
 
-`GreedyNystroem` is a drop-in for scikit-learn's `Nystroem`: features of a kernel on a few landmarks, for any
-linear model. Landmarks that are chosen with the targets in mind do with fewer what random ones need many for.
+`GreedyNystroem` replaces scikit-learn's `Nystroem`: kernel features of a few landmarks for any linear model. Landmarks
+that are chosen with the targets reach the same error with fewer of them than random landmarks.
 """
 
 import matplotlib.pyplot as plt

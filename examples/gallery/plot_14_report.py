@@ -2,9 +2,9 @@
 From a fitted model to a page
 =============================
 
-`mercer.report` tells what a model is worth: beside the mean, a linear model and gradient-boosted trees, where
-it errs, whether its intervals hold, and how far the test rows lie from what it has learned. The page is one
-file; the same numbers come as a dictionary.
+`mercer.report` compares a model with the mean, a linear model and gradient-boosted trees. It shows where the model is
+wrong, whether its intervals cover, and how far the test rows are from the training rows. The page is one HTML file;
+the same numbers are available as a dictionary.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ for sentence in page.sections[0].words:
     print(sentence)
 
 # %%
-# What the page draws can be drawn again.
+# Your own picture of the numbers on the page.
 
 numbers = page.to_dict()
 errors = {name: one["error"] for name, one in numbers["verdict"]["errors"].items()}

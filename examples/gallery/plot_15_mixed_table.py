@@ -2,9 +2,8 @@
 A table with categories, dates and gaps
 =======================================
 
-Tables as people have them go into `fit` as they are. Prices of flats, made up here, depend on area, age,
-district and the day of sale; some ages are missing, and one column says nothing. What became of each column
-is told in `columns_`.
+Data frames go into `fit` unchanged. Prices of flats, invented here, depend on area, age, district and the day of sale.
+Some ages are missing, and one column is constant. `columns_` says how each column was encoded.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Two processes, one model
 ========================
 
-Under `torchrun` every process names the same table, gets its share of the rows and runs the same program; sums over all
-rows travel, rows do not. All processes end with the model that one process would have: here it is fitted by one process
-and by two, as two machines of a cluster would do it.
+Under `torchrun` every process runs the same program, names the same table and gets its share of the rows. Processes
+exchange sums over rows, not rows, and all end with the same model. Here one process and two processes fit it, as two
+machines of a cluster would.
 """
 
 import subprocess
@@ -55,7 +55,7 @@ print(
 )
 
 # %%
-# Learner by learner both go the same way.
+# The errors after each learner are the same.
 plt.figure(figsize=(6, 3.2), layout="constrained")
 for model, mark, name in ((one, "o-", "one process"), (two, "x--", "two processes")):
     errors = [np.sqrt(np.mean((p - y_test) ** 2)) for p in model.staged_predict(X_test)]
