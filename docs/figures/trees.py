@@ -1,7 +1,8 @@
 """Draw the picture of the README from ``benchmarks/peers/judged_trees.jsonl``: ``python docs/figures/trees.py``.
 
-``benchmarks/peers/foreign.py --part judge --rows 2000 --methods ours catboost lightgbm`` made the file. The script also
-prints the numbers that the README quotes.
+``benchmarks/peers/foreign.py --part judge --rows 2000 --methods ours catboost lightgbm`` made the file. Errors on the
+splits of TabArena are those of the table in ``docs/benchmarks.md``. The script also prints the numbers that the README
+quotes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ FILE = FOLDER.parents[1] / "benchmarks/peers/judged_trees.jsonl"
 METHODS = [("ours", "mercer", "#1f6f8b"), ("catboost", "CatBoost", "#e08e0b"), ("lightgbm", "LightGBM", "#7a7a7a")]
 #: Errors below a thousandth count as equal, as in foreign.py.
 LOW = 1e-3
+#: Published models in the columns of the table of TabArena.
+PUBLISHED = ["LightGBM", "TabM", "RealTabPFN-2.5", "best tuned"]
 
 
 def read() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -36,12 +39,22 @@ def read() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(errors), np.array(seconds), np.array(numbers)
 
 
+def read_arena() -> np.ndarray:
+    """Errors of mercer and of the published models on the tables of TabArena."""
+    section = (FOLDER.parent / "benchmarks.md").read_text().split("## Official TabArena splits")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    return np.array([[float(cell.strip(" *")) for cell in line.split("|")[2:-1]] for line in lines])
+
+
 def tell(errors: np.ndarray, seconds: np.ndarray, numbers: np.ndarray) -> None:
     for kind, rows in (("regression", numbers), ("classification", ~numbers)):
         for i, (_, name, _) in enumerate(METHODS[1:], start=1):
             ratio = errors[rows, 0] / errors[rows, i]
             print(f"{kind}, {rows.sum()} tables: error over that of {name} {np.exp(np.log(ratio).mean()):.3f}, "
                   f"lower on {np.mean(ratio < 1):.0%}")  # fmt: skip
+    arena = read_arena()
+    for name, ratio in zip(PUBLISHED, (arena[:, :1] / arena[:, 1:]).T, strict=True):
+        print(f"TabArena, {len(ratio)} tables: error over that of {name} {np.exp(np.log(ratio).mean()):.3f}")
     medians = np.median(seconds, axis=0).round(2).tolist()
     print("median CPU seconds", dict(zip([name for _, name, _ in METHODS], medians, strict=True)))
 
@@ -75,13 +88,30 @@ def draw_times(ax: Any, errors: np.ndarray, seconds: np.ndarray) -> None:
     ax.set_title("error against time", fontsize=11)
 
 
+def draw_arena(ax: Any, arena: np.ndarray) -> None:
+    """Our error over that of each published model, table by table, and the geometric mean."""
+    ratios = arena[:, :1] / arena[:, 1:]
+    for j, ratio in enumerate(ratios.T):
+        ax.plot(np.full(len(ratio), j), ratio, "o", ms=5, color=METHODS[0][2], alpha=0.4)
+        mean = np.exp(np.log(ratio).mean())
+        ax.plot([j - 0.25, j + 0.25], [mean] * 2, color=METHODS[0][2], lw=3)
+        ax.annotate(f"{mean:.2f}", (j + 0.3, mean), va="center", fontsize=9)
+    ax.axhline(1, color="0.3", lw=1)
+    ax.set(yscale="log", ylabel="error of mercer over the other's", xlim=(-0.5, len(PUBLISHED) - 0.3))
+    ax.set_xticks(range(len(PUBLISHED)), PUBLISHED, fontsize=9)
+    ax.set_yticks([0.6, 0.7, 0.8, 0.9, 1, 1.1], ["0.6", "0.7", "0.8", "0.9", "1", "1.1"])
+    ax.minorticks_off()
+    ax.set_title(f"TabArena, {len(arena)} tables: one mercer, bagged others", fontsize=11)
+
+
 def main() -> None:
     errors, seconds, numbers = read()
     tell(errors, seconds, numbers)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    draw_ratios(left, errors)
-    draw_times(right, errors, seconds)
-    for ax in (left, right):
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+    draw_ratios(axes[0], errors)
+    draw_times(axes[1], errors, seconds)
+    draw_arena(axes[2], read_arena())
+    for ax in axes:
         ax.grid(alpha=0.25)
         ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(FOLDER / "trees.png", dpi=120)
