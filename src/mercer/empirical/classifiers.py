@@ -125,8 +125,8 @@ class MHKSClassifier(EnsembleClassifier):
     >>> from mercer.datasets import make_ripley
     >>> X, y = make_ripley(250, random_state=0)
     >>> model = MHKSClassifier(random_state=0).fit(X, y)
-    >>> bool(model.score(*make_ripley(1000, random_state=1)) > 0.87)
-    True
+    >>> print(f"accuracy {model.score(*make_ripley(1000, random_state=1)):.1f}")
+    accuracy 0.9
     """
 
     kernel: Any = "auto"
@@ -188,8 +188,10 @@ class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
     >>> from mercer.datasets import make_ripley
     >>> X, y = make_ripley(250, random_state=0)
     >>> model = RPEMEKLClassifier("paper", "paper", "paper", subset_size=50, random_state=0).fit(X, y)
-    >>> bool(model.score(*make_ripley(1000, random_state=1)) > 0.88), len(model.members_[0])
-    (True, 3)
+    >>> print(f"accuracy {model.score(*make_ripley(1000, random_state=1)):.1f}")
+    accuracy 0.9
+    >>> len(model.members_[0])
+    3
     """
 
     def _candidates(self) -> ParameterGrid:

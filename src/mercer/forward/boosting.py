@@ -458,8 +458,8 @@ class KernelBoostingRegressor(UncertainExpansions, MonotoneRegression, Boosting)
     >>> X = rng.uniform(-2, 2, (400, 2))
     >>> y = np.sin(2 * X[:, 0]) * X[:, 1]
     >>> model = KernelBoostingRegressor(random_state=0).fit(X[:300], y[:300])
-    >>> bool(model.score(X[300:], y[300:]) > 0.99)
-    True
+    >>> print(f"R² = {model.score(X[300:], y[300:]):.2f}")
+    R² = 1.00
     """
 
 
@@ -485,8 +485,10 @@ class KernelBoostingClassifier(UncertainDecisions, Boosting):
     >>> from mercer import KernelBoostingClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> model = KernelBoostingClassifier(random_state=0).fit(X[::2], y[::2])
-    >>> bool(model.score(X[1::2], y[1::2]) > 0.9), model.predict_proba(X[:1]).shape
-    (True, (1, 3))
+    >>> print(f"accuracy {model.score(X[1::2], y[1::2]):.2f}")
+    accuracy 0.96
+    >>> model.predict_proba(X[:1]).shape
+    (1, 3)
     """
 
     _: KW_ONLY

@@ -359,8 +359,10 @@ class GreedyKernelClassifier(UncertainDecisions, BaseGreedyKernel):
     >>> X, y = make_ripley(250, random_state=0)
     >>> X_test, y_test = make_ripley(1000, random_state=1)
     >>> model = GreedyKernelClassifier(stopping="mdl", random_state=0).fit(X, y)
-    >>> bool(model.score(X_test, y_test) > 0.88), len(model.basis_) < 40
-    (True, True)
+    >>> print(f"accuracy {model.score(X_test, y_test):.1f}")
+    accuracy 0.9
+    >>> len(model.basis_) < 40
+    True
     """
 
     _classes: ClassVar[bool] = True

@@ -94,8 +94,10 @@ class SparseGPClassifier(BasisDistances, ClassUncertaintyMixin, SetClassifier, S
     >>> X, y = make_ripley(250, random_state=0)
     >>> X_test, y_test = make_ripley(1000, random_state=1)
     >>> model = SparseGPClassifier(8, kernel="gaussian", random_state=0).fit(X, y)
-    >>> bool(model.score(X_test, y_test) > 0.88), model.predict_proba(X_test).shape
-    (True, (1000, 2))
+    >>> print(f"accuracy {model.score(X_test, y_test):.1f}")
+    accuracy 0.9
+    >>> model.predict_proba(X_test).shape
+    (1000, 2)
     """
 
     n_inducing: Annotated[int, integer()] = 100

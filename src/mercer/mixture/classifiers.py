@@ -188,8 +188,10 @@ class ENRBFClassifier(MixtureClassifier):
     >>> from mercer.datasets import make_three_gaussians
     >>> X, y = make_three_gaussians(random_state=0)
     >>> model = ENRBFClassifier(n_components=3, random_state=0).fit(X, y)
-    >>> bool(model.score(*make_three_gaussians(2000, random_state=1)) > 0.78), model.coef_.shape
-    (True, (3, 2))
+    >>> print(f"accuracy {model.score(*make_three_gaussians(2000, random_state=1)):.1f}")
+    accuracy 0.8
+    >>> model.coef_.shape
+    (3, 2)
     """
 
     _: KW_ONLY
@@ -268,8 +270,8 @@ class NRBFClassifier(MixtureClassifier):
     >>> from mercer import NRBFClassifier
     >>> from mercer.datasets import make_three_gaussians
     >>> X, y = make_three_gaussians(random_state=0)
-    >>> bool(NRBFClassifier(random_state=0).fit(X, y).score(X, y) > 0.75)
-    True
+    >>> print(f"accuracy {NRBFClassifier(random_state=0).fit(X, y).score(X, y):.1f}")
+    accuracy 0.8
     """
 
     _: KW_ONLY

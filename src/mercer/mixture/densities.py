@@ -108,8 +108,10 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
     >>> from mercer.datasets import make_three_gaussians
     >>> X, y = make_three_gaussians(random_state=0)
     >>> model = CommonBasisMixtureClassifier(n_components=3, random_state=0).fit(X, y)
-    >>> bool(model.score(X, y) > 0.75), model.class_shares_.shape
-    (True, (3, 2))
+    >>> print(f"accuracy {model.score(X, y):.1f}")
+    accuracy 0.8
+    >>> model.class_shares_.shape
+    (3, 2)
     """
 
     _: KW_ONLY

@@ -250,8 +250,10 @@ class ENRBFRegressor(MixtureRegressor):
     >>> X, y = make_sin2(random_state=0)
     >>> model = ENRBFRegressor(n_components=5, random_state=0).fit(X, y)
     >>> f, std = model.predict(X, return_std=True)
-    >>> bool(model.score(X, y) > 0.5), model.coef_.shape
-    (True, (5, 1))
+    >>> print(f"R² = {model.score(X, y):.1f}")
+    R² = 0.7
+    >>> model.coef_.shape
+    (5, 1)
     """
 
     _linear: ClassVar[bool] = True
@@ -279,8 +281,10 @@ class NRBFRegressor(MixtureRegressor):
     >>> from mercer.datasets import make_sin2
     >>> X, y = make_sin2(random_state=0)
     >>> model = NRBFRegressor(n_components=8, training="two-step", random_state=0).fit(X, y)
-    >>> bool(model.score(X, y) > 0.5), model.intercept_.shape
-    (True, (8,))
+    >>> print(f"R² = {model.score(X, y):.1f}")
+    R² = 0.6
+    >>> model.intercept_.shape
+    (8,)
     """
 
     _: KW_ONLY
