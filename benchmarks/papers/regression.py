@@ -16,8 +16,7 @@ from mercer import tune_kernel
 from mercer.data import TensorRows
 from mercer.datasets import load, split
 from mercer.engine import Sample, make_plan
-from mercer.forward.learners import Learner
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import ForwardFit, Learner
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps
 

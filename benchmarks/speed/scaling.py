@@ -20,8 +20,7 @@ from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Sample, make_plan
 from mercer.forward.combine import JointPursuit
 from mercer.forward.criteria import MaxResidual
-from mercer.forward.learners import Ensemble
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import Ensemble, ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian

@@ -17,7 +17,7 @@ from mercer.base.probability_calibration import PowerAndBias
 from mercer.data import TensorRows
 from mercer.datasets import make_redundant_gaussians, make_ripley, make_three_gaussians
 from mercer.engine import make_plan
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.forward.criteria import InformationGain
 from mercer.forward.nystroem import select_rows
 from mercer.kernels import Gaussian

@@ -16,7 +16,7 @@ import pytest
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.distributed import LostProcessError
 from mercer.forward.checkpoint import Checkpoint
-from mercer.forward.learners import Ensemble
+from mercer.forward.loop import Ensemble
 from mercer.kernels import Function, Gaussian, Matern32
 
 pytestmark = pytest.mark.usefixtures("two_folds")

@@ -26,8 +26,7 @@ from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import ChosenVectors, Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
-from mercer.forward.learners import Ensemble, Learner, SingleVector, size_at
-from mercer.forward.loop import ForwardFit, MarginFocus
+from mercer.forward.loop import Ensemble, ForwardFit, Learner, MarginFocus, SingleVector, size_at
 from mercer.forward.problem import Problem
 from mercer.forward.solve import exact
 from mercer.forward.solve.exact import _symmetric, _values, affordable_polish_steps, exact_ridge

@@ -39,7 +39,7 @@ def test_the_objective_is_within_its_tolerance_of_an_autograd_oracle(p: int, lam
     X, Y = classes(150, p, 1)
     weight = torch.linspace(0.5, 1.5, 150, dtype=torch.float64)
     K, loss = Matern32(length_scale=1.5)(X, X) + 1.0, Softmax() if p > 1 else Logistic()
-    found = KernelLikelihood(K, Y, weight[:, None], lam, loss).fit()
+    found = KernelLikelihood(K, Y, weight, lam, loss).fit()
     root = torch.linalg.cholesky(K + 1e-10 * torch.eye(150, dtype=torch.float64))
     v = torch.zeros(150, p, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([v], max_iter=3000, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
@@ -53,7 +53,7 @@ def test_the_objective_is_within_its_tolerance_of_an_autograd_oracle(p: int, lam
     optimiser.step(closure)
     with torch.no_grad():
         best = float((weight[:, None] * loss.value(Y, root @ v)).sum() + 0.5 * lam * v.square().sum())
-    excess = objective(K, Y, weight, lam, loss, found.alpha[:, :, 0]) - best
+    excess = objective(K, Y, weight, lam, loss, found.alpha) - best
     # a Newton step that gains less than the tolerance is within a few times that gain of the minimum
     assert -1e-6 * best <= excess <= 10 * TOLERANCE * float(weight.sum())
 
@@ -61,28 +61,28 @@ def test_the_objective_is_within_its_tolerance_of_an_autograd_oracle(p: int, lam
 def test_the_mode_is_that_of_another_librarys_gaussian_process_classifier() -> None:
     X, Y = classes(120, 1, 2)
     K = Gaussian(length_scale=1.0)(X, X)
-    found = KernelLikelihood(K, Y, torch.ones(120, 1, dtype=torch.float64), 1.0, Logistic()).fit()
+    found = KernelLikelihood(K, Y, torch.ones(120, dtype=torch.float64), 1.0, Logistic()).fit()
     other = GaussianProcessClassifier(RBF(1.0, "fixed"), optimizer=None).fit(X.numpy(), Y[:, 0].numpy())
     base = other.base_estimator_
     mode = K.numpy() @ (base.y_train_ - base.pi_)
     # the objective is 1-strongly convex in the RKHS norm, which bounds values: |Δf|² ≤ 2 K(x, x) (excess)
-    assert np.abs(found.values[:, 0, 0].numpy() - mode).max() <= np.sqrt(2 * 2 * 10 * TOLERANCE * 120)
-    assert np.abs(expit(mode) - expit(found.values[:, 0, 0].numpy())).max() < 0.02
+    assert np.abs(found.values[:, 0].numpy() - mode).max() <= np.sqrt(2 * 2 * 10 * TOLERANCE * 120)
+    assert np.abs(expit(mode) - expit(found.values[:, 0].numpy())).max() < 0.02
 
 
 @pytest.mark.parametrize("p", [1, 3])
 def test_rows_of_weight_zero_are_predicted_as_if_they_had_never_been_there(p: int) -> None:
     X, Y = classes(90, p, 3)
     K, loss, lam = Matern32()(X, X), Softmax() if p > 1 else Logistic(), 0.1
-    weight = torch.ones(90, 2, dtype=torch.float64)
-    weight[::3, 1] = 0.0
+    weight = torch.ones(90, dtype=torch.float64)
+    weight[::3] = 0.0
     both = KernelLikelihood(K, Y, weight, lam, loss).fit()
-    kept = weight[:, 1] > 0
-    alone = KernelLikelihood(K[kept][:, kept], Y[kept], weight[kept, 1:], lam, loss).fit()
-    predicted = K[~kept][:, kept] @ alone.alpha[:, :, 0]
+    kept = weight > 0
+    alone = KernelLikelihood(K[kept][:, kept], Y[kept], weight[kept], lam, loss).fit()
+    predicted = K[~kept][:, kept] @ alone.alpha
     # both excesses are below 10 · tolerance · 60, and λ-strong convexity turns them into values
     bound = 2 * np.sqrt(2 * 10 * TOLERANCE * 60 / lam)
-    assert float((both.values[~kept, :, 1] - predicted).abs().max()) <= bound
+    assert float((both.values[~kept] - predicted).abs().max()) <= bound
 
 
 def test_the_default_classifier_takes_the_likelihood_where_classes_have_a_sharp_boundary() -> None:

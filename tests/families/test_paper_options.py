@@ -15,8 +15,7 @@ from mercer.engine import Sample, make_plan
 from mercer.forward.absorb import Block
 from mercer.forward.combine import Rayleigh
 from mercer.forward.criteria import MaxResidual
-from mercer.forward.learners import Ensemble
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import Ensemble, ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian

@@ -18,8 +18,7 @@ from mercer.forward import boosting, refinement_stages
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
 from mercer.forward.held_out import HeldOutPredictions
-from mercer.forward.learners import Ensemble
-from mercer.forward.loop import ForwardFit, HingeFocus
+from mercer.forward.loop import Ensemble, ForwardFit, HingeFocus
 from mercer.forward.model_selection import KernelMember
 from mercer.forward.problem import Problem
 from mercer.forward.refinement_stages import RefinementSettings, RefinementStages, averaged, best_subset

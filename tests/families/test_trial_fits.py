@@ -13,8 +13,7 @@ from mercer.data.shard import ONE_PROCESS
 from mercer.forward import boosting, large_tables
 from mercer.forward.combine import JointPursuit
 from mercer.forward.criteria import LargestResiduals
-from mercer.forward.learners import Ensemble
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import Ensemble, ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection
 from mercer.forward.stopping import History
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32

@@ -17,7 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import mercer
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
-from mercer.files.onnx.inputs import encode_rows
+from mercer.files.onnx.models import encode_rows
 from mercer.kernels import Gaussian, Laplacian, Matern12, Precomputed
 from mercer.preprocessing.inputs import InputMap
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, THREE, fitted, public_estimators, said, targets_for

@@ -13,7 +13,7 @@ from papers.regression import Table, curve, problem
 
 from mercer.forward.combine import ConjugateGradients, JointPursuit
 from mercer.forward.criteria import InformationGain, MatchingPursuit
-from mercer.forward.learners import Ensemble, Learner, SingleVector
+from mercer.forward.loop import Ensemble, Learner, SingleVector
 
 D, M, T, KAPPA, LARGEST = 200, 150, 500, 59, 1000
 Points = dict[str, list[float]]

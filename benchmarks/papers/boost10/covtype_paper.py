@@ -18,8 +18,7 @@ from mercer.datasets import load, split
 from mercer.engine import Sample, make_plan
 from mercer.forward.combine import Rayleigh
 from mercer.forward.criteria import MatchingPursuit
-from mercer.forward.learners import Ensemble
-from mercer.forward.loop import ForwardFit, MarginFocus
+from mercer.forward.loop import Ensemble, ForwardFit, MarginFocus
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps, TimeBudget
 from mercer.kernels import Gaussian

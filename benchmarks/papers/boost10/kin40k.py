@@ -23,7 +23,7 @@ from mercer.forward.criteria import (
     Random,
     ResourceAllocating,
 )
-from mercer.forward.learners import Ensemble, Learner, SingleVector
+from mercer.forward.loop import Ensemble, Learner, SingleVector
 
 YARDSTICK = 700  # basis vectors of MAX-RES in the paper's 200 s
 

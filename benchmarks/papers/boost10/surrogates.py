@@ -16,7 +16,7 @@ from sklearn.datasets import make_friedman1
 from mercer.datasets import make_ripley
 from mercer.forward.combine import Rayleigh
 from mercer.forward.criteria import MaxResidual
-from mercer.forward.learners import Ensemble
+from mercer.forward.loop import Ensemble
 from mercer.forward.problem import Problem
 from mercer.kernels import Gaussian
 

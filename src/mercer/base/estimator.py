@@ -21,7 +21,7 @@ from torch import Tensor
 from mercer.base.out_of_fold import N_FOLDS
 from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, CYCLES, PLACES, SECONDS, TEXTS, literal
 from mercer.data.shard import ONE_PROCESS, Group
-from mercer.engine.sample import generator
+from mercer.engine.plan import generator
 from mercer.preprocessing.columns import column_table
 
 #: The environment variable with the address of the documentation: a server, or file:///… of a local build.

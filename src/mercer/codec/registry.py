@@ -34,7 +34,6 @@ MODULES = (
     "mercer.data.column_maps",
     "mercer.base",
     "mercer.preprocessing",
-    "mercer.evidence.approximations",
     "mercer.evidence.posterior",
     "mercer.forward.boosting",
     "mercer.forward.combine",

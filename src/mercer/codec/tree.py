@@ -2,16 +2,21 @@
 
 Numbers, text, booleans, None and lists stand in JSON as they are; everything else is an object with one key that names
 its kind: ``{"array": "3"}``, ``{"tuple": […]}``, ``{"class": "kernels.Gaussian", "fields": {…}}``.
+
+Pipelines of scikit-learn keep the transformers whose fitted state is arrays and simple values.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections import UserList
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
+from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -23,11 +28,33 @@ from sklearn.base import BaseEstimator
 from mercer.base.parameters import check
 from mercer.clock import StopKind, StopReason
 from mercer.codec.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
-from mercer.codec.scikit_learn import PREFIX, fitted_state, new_transformer, transformer_named, transformers
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import Entries
 from mercer.parts import Component, require
 
+#: The classes that a file may name, by module of scikit-learn.
+CLASSES = {
+    "compose": ("ColumnTransformer",),
+    "decomposition": ("PCA", "TruncatedSVD"),
+    "feature_selection": ("VarianceThreshold",),
+    "impute": ("MissingIndicator", "SimpleImputer"),
+    "pipeline": ("FeatureUnion", "Pipeline"),
+    "preprocessing": (
+        "FunctionTransformer",
+        "MaxAbsScaler",
+        "MinMaxScaler",
+        "Normalizer",
+        "OneHotEncoder",
+        "OrdinalEncoder",
+        "PolynomialFeatures",
+        "PowerTransformer",
+        "QuantileTransformer",
+        "RobustScaler",
+        "StandardScaler",
+    ),
+}
+#: What the name of such a class begins with in files.
+PREFIX = "sklearn."
 #: Deepest nesting of a tree that is decoded.
 MAX_DEPTH = 100
 #: Parameters that belong to a session and not to a model: they are not written.
@@ -37,6 +64,45 @@ INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 NUMBERS = (*INTEGERS, "float16", "float32", "float64")
 #: Attributes that are not written: the first holds the state of a warm start, the second lists the others.
 LEFT_OUT = ("_warm", "_kept", "_skl_callbacks", "_parent_callback_ctx")
+
+
+@cache
+def transformers() -> dict[str, type]:
+    """The classes by their names in files."""
+    return {
+        f"{PREFIX}{name}": getattr(import_module(f"sklearn.{module}"), name)
+        for module, names in CLASSES.items()
+        for name in names
+    }
+
+
+def transformer_named(name: str) -> type:
+    """The class of scikit-learn that a file names, where it is one of these."""
+    known = transformers()
+    require(name in known, "a class in the file", f"one of {', '.join(known)}", name)
+    return known[name]
+
+
+def fitted_state(value: Any) -> dict[str, Any]:
+    """The attributes of a transformer that are not parameters."""
+    return {name: held for name, held in vars(value).items() if name not in value.get_params(deep=False)}
+
+
+def new_transformer(cls: Any, parameters: dict[str, Any], version: Any) -> Any:
+    """An unfitted transformer; its parameters are checked by scikit-learn."""
+    known = cls._get_param_names()
+    unknown = sorted(set(parameters) - set(known))
+    require(not unknown, f"the parameters of {cls.__name__}", f"among {known}", unknown)
+    if version != sklearn.__version__:
+        warnings.warn(
+            f"the {cls.__name__} was fitted by scikit-learn {version}, and here is {sklearn.__version__}: "
+            f"compare some predictions before the pipeline is used",
+            stacklevel=2,
+        )
+    transformer = cls(**parameters)
+    if hasattr(cls, "_parameter_constraints"):
+        transformer._validate_params()
+    return transformer
 
 
 class NotEncodableError(ValueError):

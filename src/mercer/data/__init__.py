@@ -10,16 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.data.arrays import (
-    ArrayRows,
-    FrameRows,
-    NpyRows,
-    PreparedRows,
-    SparseRows,
-    TensorRows,
-    require_numbers,
-    sparse_matrix,
-)
 from mercer.data.column_maps import Bend, find_bend
 from mercer.data.columns import FilePath
 from mercer.data.delimited import CsvRows
@@ -27,7 +17,19 @@ from mercer.data.frames import is_frame
 from mercer.data.libsvm import LibsvmRows
 from mercer.data.parquet import ParquetRows, parquet_files, stored_names
 from mercer.data.shard import UNDIVIDED, Group, Runs, Shard, current_group
-from mercer.data.source import RowSource, read_ahead, spaced_rows
+from mercer.data.source import (
+    ArrayRows,
+    FrameRows,
+    NpyRows,
+    PreparedRows,
+    RowSource,
+    SparseRows,
+    TensorRows,
+    read_ahead,
+    require_numbers,
+    spaced_rows,
+    sparse_matrix,
+)
 from mercer.parts import require
 
 __all__ = [

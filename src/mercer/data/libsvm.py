@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse
 
-from mercer.data.arrays import SparseRows
 from mercer.data.columns import FilePath
+from mercer.data.source import SparseRows
 from mercer.data.text import Line, TextRows, is_number
 from mercer.parts import is_integer, require
 

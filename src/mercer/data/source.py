@@ -3,22 +3,32 @@
 A source returns rows in order by blocks, and single rows by index. Its `shard` says which rows of the whole table these
 are: all of them, unless the table is divided among several processes. `total`, `pick` and `fetch` communicate between
 processes; on one process they return what is there, so that no algorithm knows whether it is distributed.
+
+Rows in memory are arrays, torch tensors, frames, sparse matrices, or memory-mapped .npy files.
 """
 
 from __future__ import annotations
 
+import copy
+import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
+from mercer.data.columns import FilePath, choose_columns, row_indices
+from mercer.data.frames import holds_numbers
 from mercer.data.raw import RawColumn
 from mercer.data.shard import UNDIVIDED, Group, Runs, Shard, even_run
+from mercer.kernels.sparse_rows import Entries
+from mercer.parts import require
 
 Block = tuple[int, Tensor]
 #: Largest number of prefetched blocks, besides the one being processed.
@@ -226,3 +236,233 @@ def read_ahead(blocks: Iterator[Block], *, pinned: bool = False) -> Iterator[Blo
                 future.cancel()
             if hasattr(blocks, "close"):  # the thread that opened a file closes it
                 thread.submit(blocks.close).result()
+
+
+class TensorRows(RowSource):
+    """Rows of a two-dimensional tensor on any device."""
+
+    def __init__(self, X: Tensor, shard: Shard = UNDIVIDED) -> None:
+        self.X, self.shard = X, shard
+        self.n_rows, self.n_columns = X.shape
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, self.X[start : start + size]
+
+    def take(self, index: Any) -> Tensor:
+        return self.X[torch.as_tensor(index, device=self.X.device)]
+
+
+class ArrayRows(RowSource):
+    """Rows of a two-dimensional NumPy array; a memory map is read block by block."""
+
+    def __init__(self, X: np.ndarray, shard: Shard = UNDIVIDED) -> None:
+        self.X, self.shard = X, shard
+        self.n_rows, self.n_columns = X.shape
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, as_tensor(self.X[start : start + size])
+
+    def take(self, index: Any) -> Tensor:
+        return as_tensor(self.X[np.asarray(index)])
+
+    def partition(self, group: Group) -> RowSource:
+        if type(self) is not ArrayRows:  # subclasses have names and targets
+            return super().partition(group)
+        start, stop = even_run(group, self.n_rows)
+        return ArrayRows(self.X[start:stop], Runs(group, [start], [stop - start]))
+
+
+class FrameRows(ArrayRows):
+    """Rows of a pandas or polars frame whose columns are all numbers; missing values become NaN.
+
+    Neither library is imported: a frame is anything with `columns`, `dtypes` and `to_numpy`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mercer.data import FrameRows
+    >>> rows = FrameRows(pd.DataFrame({"depth": [1.5, 2.5], "width": [4, 5]}))
+    >>> rows.names(), rows.take([1])
+    (['depth', 'width'], tensor([[2.5000, 5.0000]], dtype=torch.float64))
+    """
+
+    def __init__(self, frame: Any) -> None:
+        for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+            if not holds_numbers(dtype):
+                raise ValueError(f"column {name!r} must hold numbers, got {dtype}")
+        X = frame.to_numpy()
+        if X.dtype.kind != "f" and hasattr(frame, "iloc"):  # for pandas' own missing value
+            X = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+        super().__init__(X if X.dtype.kind == "f" else X.astype(np.float64))
+        self._names = [str(name) for name in frame.columns]
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    def select(self, names: Sequence[str], target: str | None = None) -> Self:
+        kept, _ = choose_columns("X", self._names, self.n_columns, None, names)
+        chosen = copy.copy(self)
+        chosen.X, chosen.n_columns, chosen._names = self.X[:, kept], len(kept), list(names)
+        return chosen
+
+
+class PreparedRows(TransformedRows):
+    """Rows of another source, on one device in one precision."""
+
+    def __init__(self, rows: RowSource, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(rows)
+        self.device, self.dtype = device, dtype
+
+    def transform(self, block: Tensor) -> Tensor:
+        return block.to(self.device, self.dtype)
+
+
+def as_tensor(block: np.ndarray) -> Tensor:
+    """Return a tensor that shares memory with `block` where that is possible (a read-only map is copied)."""
+    if not block.dtype.isnative:
+        block = block.astype(block.dtype.newbyteorder("="))
+    if not block.flags.writeable or any(stride < 0 for stride in block.strides):
+        block = block.copy()
+    return torch.from_numpy(block)
+
+
+def require_numbers(dtype: np.dtype, what: str) -> None:
+    """Refuse an array of text, objects, or numbers that torch cannot hold."""
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise ValueError(f"{what} must hold real numbers of at most 64 bits, got {dtype}")
+
+
+class NpyRows(RowSource):
+    """Rows of a .npy file, mapped into memory and copied block by block.
+
+    Parameters
+    ----------
+    path : path of a two-dimensional array of numbers.
+    target : the column that holds the targets (its number), or the path of a second .npy file with
+        one target a row.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from mercer.data import NpyRows
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/table.npy", np.arange(12.0).reshape(4, 3))
+    ...     rows = NpyRows(f"{folder}/table.npy", target=-1)
+    ...     print(rows.take([3, 0]), rows.targets())
+    tensor([[ 9., 10.],
+            [ 0.,  1.]], dtype=torch.float64) [ 2.  5.  8. 11.]
+    """
+
+    def __init__(self, path: FilePath, target: SupportsIndex | FilePath | None = None) -> None:
+        self.path = Path(path)
+        self._table = _memory_map(self.path)
+        require(self._table.ndim == 2, f"{path}", "an array of two dimensions", self._table.shape)
+        require_numbers(self._table.dtype, str(path))
+        self.n_rows, n_stored = self._table.shape
+        self._target_column: int | None = None
+        self._targets: np.ndarray | None = None
+        self._target_label = ""
+        if isinstance(target, (str, os.PathLike)):
+            self._targets = _memory_map(Path(target))
+            require(self._targets.ndim in (1, 2), f"{target}", "an array of one target a row", self._targets.shape)
+            require(len(self._targets) == self.n_rows, f"{target}", f"of length {self.n_rows}", len(self._targets))
+            self._target_label = str(target)
+        elif target is not None:
+            _, self._target_column = choose_columns(path, None, n_stored, target, None)
+            self._targets = self._table[:, self._target_column]
+            self._target_label = f"{path}, column {self._target_column},"
+        self.n_columns = n_stored - (self._target_column is not None)
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, self._inputs(self._table[start : start + size])
+
+    def take(self, index: Any) -> Tensor:
+        return self._inputs(self._table[row_indices(index, self.n_rows)])
+
+    def targets(self) -> np.ndarray | None:
+        return None if self._targets is None else np.array(self._targets)
+
+    def target_label(self) -> str:
+        return self._target_label
+
+    def _inputs(self, rows: np.ndarray) -> Tensor:
+        return as_tensor(rows if self._target_column is None else np.delete(rows, self._target_column, 1))
+
+
+def _memory_map(path: Path) -> np.ndarray:
+    try:
+        table = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:  # a missing file has a clear message already
+        raise
+    except Exception as error:  # NumPy evaluates the header by Python's parser, which raises many errors
+        raise ValueError(f"{path} must be a .npy file that holds numbers: {error}") from error
+    if not isinstance(table, np.ndarray):  # an open archive of several arrays
+        table.close()
+    if not isinstance(table, np.ndarray) or table.size == 0:
+        raise ValueError(f"{path} must be a .npy file with at least one row and column")
+    return table
+
+
+class SparseRows(RowSource):
+    """Rows of a sparse matrix, held in proportion to their entries.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> from mercer.data import SparseRows
+    >>> rows = SparseRows(scipy.sparse.coo_array(([2.0], ([1], [2])), shape=(3, 4)))
+    >>> rows.n_rows, rows.n_columns, rows.take([1]).tolist()
+    (3, 4, [[0.0, 0.0, 2.0, 0.0]])
+    """
+
+    def __init__(self, X: Any, y: np.ndarray | None = None, name: str = "y") -> None:
+        X = scipy.sparse.csr_array(X)
+        require(X.dtype.kind in "biuf", "X", "a sparse matrix of real numbers", X.dtype)
+        X = X.astype(np.float64, copy=False)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        good = bool(np.isfinite(X.data).all())
+        require(good, "X", "of finite numbers", "NaN or infinity among the entries of a sparse matrix")
+        self.entries = Entries.of(X)
+        self.n_rows, self.n_columns = X.shape
+        self._y, self._name = y, name
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, torch.from_numpy(self.entries.table[start : start + size].toarray())
+
+    def take(self, index: Any) -> Tensor:
+        return torch.from_numpy(self.rows_of(index).toarray())
+
+    def rows_of(self, index: Any) -> Any:
+        """Return the rows of these indices as a sparse matrix."""
+        return self.entries.table[np.asarray(torch.as_tensor(index).cpu())]
+
+    def targets(self) -> np.ndarray | None:
+        return self._y
+
+    def target_label(self) -> str:
+        return self._name
+
+    def coordinates(self, index: Any) -> Tensor:
+        """Return n rows in at most n coordinates, with the same distances and inner products."""
+        rows = self.rows_of(index)
+        values, vectors = np.linalg.eigh((rows @ rows.T).toarray())
+        kept = values > 1e-12 * max(float(values[-1]), 1e-300)
+        return torch.from_numpy(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+def sparse_matrix(X: Any) -> Any:
+    """Return a sparse matrix or tensor as a scipy matrix; None where `X` is something else."""
+    if scipy.sparse.issparse(X):
+        return X
+    if not isinstance(X, Tensor) or X.layout == torch.strided:
+        return None
+    entries = X.detach().cpu().to_sparse_coo().coalesce()
+    require(entries.ndim == 2 and entries.dense_dim() == 0, "X", "a tensor of two dimensions", tuple(X.shape))
+    return scipy.sparse.coo_array((entries.values().numpy(), entries.indices().numpy()), shape=tuple(X.shape))

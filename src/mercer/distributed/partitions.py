@@ -19,8 +19,8 @@ import numpy as np
 from torch import Tensor
 
 from mercer.data import RowSource
-from mercer.data.arrays import as_tensor
 from mercer.data.shard import use_group
+from mercer.data.source import as_tensor
 from mercer.distributed.group import LostProcessError, ProcessGroup, open_store, reach_store
 from mercer.distributed.rows import OwnRows
 from mercer.parts import require

@@ -19,7 +19,7 @@ from mercer.empirical.learners import LARGEST_COUPLING, Grid, MemberLearner
 from mercer.empirical.problem import MemberProblem
 from mercer.engine import Sample
 from mercer.kernels import Gaussian, Kernel, Linear
-from mercer.preprocessing.weights import penalty_in_units, warn_of_small_weights
+from mercer.preprocessing.validate import penalty_in_units, warn_of_small_weights
 from mercer.selection.evidence_search import relevances
 
 #: The values of c and λ among which MEKL13 chooses.

@@ -25,13 +25,13 @@ from mercer.empirical.learners import MemberLearner
 from mercer.empirical.problem import MemberProblem, member_problem, pair_problems
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.forward.expansion import Objective
 from mercer.losses import Squared
 from mercer.preprocessing.duplicates import collect_small_table, merged
 from mercer.preprocessing.inputs import InputMap, code_targets, find_inputs
 from mercer.preprocessing.read import TableData, read, read_new
-from mercer.preprocessing.weights import unit_weights
+from mercer.preprocessing.validate import unit_weights
 from mercer.progress import with_progress
 
 

@@ -27,8 +27,7 @@ from mercer.parts import require
 from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData, read_new, read_rows
-from mercer.preprocessing.validate import host
-from mercer.preprocessing.weights import unit_weights
+from mercer.preprocessing.validate import host, unit_weights
 from mercer.progress import with_progress
 
 #: Rows of a map: all, a number, or a share.

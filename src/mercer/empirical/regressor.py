@@ -17,7 +17,7 @@ from mercer.empirical.estimator import EnsembleEstimator, MemberRefits, RandomMe
 from mercer.empirical.learners import MemberLearner, NumberLearner
 from mercer.empirical.training import Trained
 from mercer.empirical.uncertainty import UncertainMembers
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.progress import step_callbacks
 
 #: Largest number of rows with leave-one-out residuals.

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock, StopKind, StopReason
-from mercer.engine.sample import Sample
-from mercer.evidence.approximations import Variational
+from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Gradient, Point
 from mercer.evidence.cuda_graph import RegressionEvidence
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
+from mercer.evidence.posterior import Variational
 from mercer.evidence.starts import PLAIN_NOISE
 from mercer.kernels import Kernel
 

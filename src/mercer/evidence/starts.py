@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
 
 #: Noise, for targets of unit variance, at which a search starts: with less, the first steps fit single rows.

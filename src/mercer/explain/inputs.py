@@ -12,8 +12,7 @@ import numpy as np
 from mercer.data import ArrayRows, RowSource, as_source
 from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.columns import TableMap
-from mercer.preprocessing.columns_read import new_numbers_or_columns
-from mercer.preprocessing.constant_columns import Constants, HeldRows, dense_or_sparse
+from mercer.preprocessing.columns_read import Constants, HeldRows, dense_or_sparse, new_numbers_or_columns
 from mercer.preprocessing.read import read_new
 from mercer.preprocessing.validate import host
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from sklearn.pipeline import Pipeline
 
-from mercer.codec.scikit_learn import PREFIX
-from mercer.codec.tree import Decoder
+from mercer.codec.tree import PREFIX, Decoder
 from mercer.files.save import FORMAT, digest, require_few_values, try_one_row
 from mercer.parts import require
 

@@ -24,8 +24,7 @@ from mercer.forward.compress_members import Compressible
 from mercer.forward.criteria import Criterion
 from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
 from mercer.forward.large_tables import LocalLengthScales, select_by_learning_curve
-from mercer.forward.learners import BoostingSettings, Ensemble, LearnerSizes, Size
-from mercer.forward.loop import Focus, ForwardFit
+from mercer.forward.loop import BoostingSettings, Ensemble, Focus, ForwardFit, LearnerSizes, Size
 from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selection, single_kernel
 from mercer.forward.monotone import MonotoneRegression
 from mercer.forward.path import FittedExpansion

@@ -31,7 +31,7 @@ from mercer.codec import Decoder, Encoder, NotEncodableError
 from mercer.data import ArrayRows, Group, spaced_rows
 from mercer.data.hashes import hash_table
 from mercer.forward.absorb import Block
-from mercer.forward.learners import Learner
+from mercer.forward.loop import Learner
 from mercer.forward.span import Functions
 from mercer.parts import component, require
 from mercer.preprocessing.read import TableData

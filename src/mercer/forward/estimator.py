@@ -49,7 +49,7 @@ from mercer.parts import require
 from mercer.preprocessing.duplicates import fitting_group, merge_duplicate_inputs, plan_for
 from mercer.preprocessing.inputs import Targets
 from mercer.preprocessing.read import TableData, read, read_held_out, read_new
-from mercer.preprocessing.weights import rates, read_row_groups
+from mercer.preprocessing.validate import rates, read_row_groups
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
@@ -318,7 +318,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         targets = self._coded(data, self._first_loss())
         Y = targets.encode(data.y)
         loss = resolve_loss(self._first_loss(), Y.shape[1], classes=self._classes)
-        self._require_updatable(loss, data.rows)
+        if self.updatable:
+            self._require_updatable(loss, data.rows)
         noise = 1.0
         if not self._pairwise:
             data, Y, noise = merge_duplicate_inputs(data, Y, rng, by_targets=self._classes or not loss.quadratic)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mercer.data import ArrayRows, RowSource, SparseRows, TensorRows, sparse_matrix
 from mercer.engine import KernelMatrix, Plan
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.forward.path import ExpansionPath
 from mercer.kernels import Columns, Kernel, as_kernel
 from mercer.kernels.sparse_rows import Entries, SparseRowKernel, require_products

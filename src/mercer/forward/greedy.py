@@ -17,15 +17,14 @@ from mercer.base.parameters import AUTO, BOOL, NONE, integer, literal, number, p
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import Plan
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.evidence.optimise import refine_basis
 from mercer.evidence.starts import PLAIN_NOISE, family_of, named_family, plain_start, spread_rows
 from mercer.forward.absorb import Block
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
-from mercer.forward.learners import vector_learner, vectors_per_pass
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import ForwardFit, vector_learner, vectors_per_pass
 from mercer.forward.model_selection import Selection, single_kernel
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem

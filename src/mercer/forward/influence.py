@@ -27,8 +27,7 @@ from mercer.linalg import cholesky, whitening
 from mercer.losses import Pinball
 from mercer.parts import require
 from mercer.preprocessing.read import read_new
-from mercer.preprocessing.validate import checked_targets, checked_weights, host
-from mercer.preprocessing.weights import class_weighted
+from mercer.preprocessing.validate import checked_targets, checked_weights, class_weighted, host
 
 #: Change of predictions by a refit, as a share of the targets' size, beyond which rows are not those of the fit, or the
 #: model is not the minimum of its objective.

@@ -18,7 +18,7 @@ import numpy as np
 
 from mercer.clock import Clock
 from mercer.engine import Plan
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection, sample_of
 from mercer.forward.stopping import History, MaxSteps, TimeBudget

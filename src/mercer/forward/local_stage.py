@@ -22,8 +22,7 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.forward.absorb import Block
-from mercer.forward.learners import Learner
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import ForwardFit, Learner
 from mercer.forward.problem import Problem
 from mercer.forward.span import Functions
 from mercer.kernels import Kernel

@@ -20,7 +20,7 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.forward.expansion import sparse_row_kernel, with_row_index
 from mercer.forward.problem import Problem
 from mercer.kernels import Kernel

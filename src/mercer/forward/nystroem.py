@@ -14,13 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.base.estimator import BaseKernelEstimator, estimator_dataclass
 from mercer.base.parameters import AUTO, check, integer, number, part_of
 from mercer.engine import make_plan
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.forward.absorb import Block
 from mercer.forward.criteria import Criterion
 from mercer.forward.expansion import evaluate
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
-from mercer.forward.learners import vector_learner, vectors_per_pass
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import ForwardFit, vector_learner, vectors_per_pass
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import Dependence, MaxSteps
 from mercer.kernels import Kernel, Stationary

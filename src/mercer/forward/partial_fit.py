@@ -123,8 +123,6 @@ class PartialFitMixin:
 
     def _require_updatable(self, loss: Loss, rows: RowSource) -> None:
         """Refuse `updatable` with parameters whose weights do not follow from the statistics."""
-        if not self.updatable:
-            return
         require(loss.quadratic, "updatable", "False unless the loss is squared", True)
         require(not getattr(self, "_pairwise", False), "updatable", "False where the kernel is precomputed", True)
         require(not isinstance(rows, SparseRows), "updatable", "False where X is a wide sparse matrix", True)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.base.estimator import SaveMixin, estimator_dataclass, keep
 from mercer.base.parameters import NONE, Rule, check, integer, number
 from mercer.data import ArrayRows, RowSource
-from mercer.engine.sample import generator
+from mercer.engine.plan import generator
 from mercer.gp.classifier import SparseGPClassifier
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.parts import require

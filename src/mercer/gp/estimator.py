@@ -17,10 +17,9 @@ from mercer.clock import Clock
 from mercer.data import current_group
 from mercer.data.shard import ONE_PROCESS
 from mercer.engine import make_plan
-from mercer.engine.sample import Sample
-from mercer.evidence.approximations import Approximation
+from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, ParameterPrior, Point, resolve_priors
-from mercer.evidence.posterior import Posterior
+from mercer.evidence.posterior import Approximation, Posterior
 from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
@@ -31,8 +30,7 @@ from mercer.parts import require
 from mercer.preprocessing.duplicates import MERGED_ROWS, agreed_plan, collect_small_table, exact_sums, fitting_group
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData, read, read_new
-from mercer.preprocessing.validate import host
-from mercer.preprocessing.weights import unit_weights
+from mercer.preprocessing.validate import host, unit_weights
 from mercer.progress import step_callbacks, with_progress
 
 

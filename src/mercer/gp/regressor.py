@@ -18,14 +18,13 @@ from mercer.base.uncertainty import UncertainRegressor
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.engine.sample import Sample, generator
-from mercer.evidence.approximations import Approximation, Full, SubsetOfData
+from mercer.engine.plan import Sample, generator
 from mercer.evidence.coordinates import LEAST_NOISE, Evidence, Point
 from mercer.evidence.cuda_graph import RegressionEvidence
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence
-from mercer.evidence.posterior import Posterior, draw, log_density
+from mercer.evidence.posterior import Approximation, Full, Posterior, SubsetOfData, draw, log_density
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
 from mercer.evidence.starts import (
     PLAIN_NOISE,

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from mercer.clock import Clock, StopReason
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.optimise import BOUND_SQUARES, SQUARES, explore, optimise

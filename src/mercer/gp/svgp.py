@@ -31,7 +31,7 @@ from scipy.special import roots_hermitenorm
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.inducing import Inducing, Weights, unexplained
 from mercer.evidence.lbfgs import climb

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import each_block
-from mercer.engine.sample import Sample
-from mercer.evidence.approximations import Approximation
+from mercer.engine.plan import Sample
+from mercer.evidence.posterior import Approximation
 from mercer.forward.nystroem import select_rows
 from mercer.gp.model import FittedGP, inverse_length_scales
 from mercer.kernels import Kernel

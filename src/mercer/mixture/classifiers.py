@@ -38,7 +38,7 @@ from mercer.mixture.output_weights import logistic_weights
 from mercer.mixture.uncertainty import LEAST_CURVATURE, UncertainClasses, weight_posterior
 from mercer.preprocessing.inputs import ClassTargets, InputMap
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.weights import penalty_in_units
+from mercer.preprocessing.validate import penalty_in_units
 from mercer.progress import report_step
 
 #: λ where it is "auto" and training is in two steps.

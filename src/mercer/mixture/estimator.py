@@ -28,8 +28,7 @@ from mercer.parts import require
 from mercer.preprocessing.duplicates import MERGED_ROWS, collect_small_table, fitting_group, merged
 from mercer.preprocessing.inputs import InputMap, code_targets, standardised
 from mercer.preprocessing.read import TableData, read, read_new
-from mercer.preprocessing.validate import checked_targets, host
-from mercer.preprocessing.weights import penalty_in_units, unit_weights, warn_of_small_weights
+from mercer.preprocessing.validate import checked_targets, host, penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.progress import step_callbacks, with_progress
 
 #: Names of scikit-learn.

@@ -43,7 +43,7 @@ from mercer.mixture.uncertainty import UncertainMixture, weight_posterior
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap, RealTargets
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.weights import penalty_in_units
+from mercer.preprocessing.validate import penalty_in_units
 
 #: Ways of training, each with EM's share of the time budget.
 TRAININGS = {"leave-one-out": 1.0, "em": 1.0, "two-step": 0.9, "gradient": 0.5}

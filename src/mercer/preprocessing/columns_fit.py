@@ -35,7 +35,7 @@ from mercer.preprocessing.columns import (
     level_indices,
     period_start,
 )
-from mercer.preprocessing.columns_read import column_index, column_indices, names_some
+from mercer.preprocessing.columns_read import column_index, column_indices
 from mercer.preprocessing.columns_targets import CrossFit
 from mercer.preprocessing.text import Text, is_free_text
 
@@ -366,12 +366,6 @@ class DeclaredCodes:
             require(text, f"column {name!r} of X", wanted, f"of kind {kind!r}")
         maybe = set() if getattr(estimator, "text_features", None) is None else set(range(len(columns))) - levels
         return cls(periods, places, frozenset(texts), frozenset(k for k in maybe if columns[k].kind == "category"))
-
-
-def names_codes(estimator: Any) -> bool:
-    """Whether an estimator names the codes of any column."""
-    pairs = getattr(estimator, "cyclic_features", None), getattr(estimator, "spherical_features", None)
-    return any(map(bool, pairs)) or names_some(getattr(estimator, "text_features", None))
 
 
 def _named_pairs(names: Sequence[str]) -> list[tuple[str, str]]:

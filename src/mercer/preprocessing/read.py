@@ -22,19 +22,29 @@ from mercer.data.row_groups import RowGroups
 from mercer.data.shard import ONE_PROCESS
 from mercer.parts import require
 from mercer.preprocessing.columns import Layout, TableMap
-from mercer.preprocessing.columns_fit import DeclaredCodes, EncodedTable, encode_table, names_codes
+from mercer.preprocessing.columns_fit import DeclaredCodes, EncodedTable, encode_table
 from mercer.preprocessing.columns_read import (
+    Constants,
+    FiniteRows,
     Table,
     as_columns,
+    dense_or_sparse,
+    find_constants,
+    names_codes,
     names_of,
     new_numbers_or_columns,
     numbers_or_columns,
     require_different,
 )
 from mercer.preprocessing.columns_targets import CrossFit, averaged_targets, row_hashes
-from mercer.preprocessing.constant_columns import Constants, FiniteRows, dense_or_sparse, find_constants
-from mercer.preprocessing.validate import checked_targets, checked_weights, host, require_same_order
-from mercer.preprocessing.weights import class_weighted, require_groups
+from mercer.preprocessing.validate import (
+    checked_targets,
+    checked_weights,
+    class_weighted,
+    host,
+    require_groups,
+    require_same_order,
+)
 from mercer.selection.kernel_choice import sees_any_column
 
 #: Rows whose medians replace numbers that are missing in `predict` alone.

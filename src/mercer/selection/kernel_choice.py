@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from mercer.engine import Plan
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample
 from mercer.kernels import Function, Kernel, Precomputed, as_kernel
 from mercer.linalg import cholesky, inverse_diagonal, solve_factored
 from mercer.parts import warn

@@ -33,8 +33,6 @@ NEWTON_STEPS, GRADIENT_STEPS = 30, 40
 TOLERANCE = 1e-5
 #: The residual of Newton's equations at which conjugate gradients end, as a share of the right-hand side.
 RESIDUAL = 0.3
-#: Halvings of a Newton step at most.
-HALVINGS = 12
 #: The curvature of the preconditioner, as a share of the loss's largest one.
 CURVATURE_SHARE = 0.2
 #: The first penalty as a share of that of least squares, the factor between two penalties, and steps at most.
@@ -43,29 +41,25 @@ FIRST_SHARE, FACTOR, MOST_STEPS = 0.1, 10**0.5, 6
 
 @dataclass(frozen=True)
 class LikelihoodFit:
-    """Dual coefficients and values (n × p × g) of g problems that share a kernel matrix."""
+    """Dual coefficients and values (n × p)."""
 
     alpha: Tensor
     values: Tensor
 
 
 class KernelLikelihood:
-    """Problems with one kernel matrix (n × n) and one penalty, for classes coded ±1 in `Y` (n × p).
-
-    `weight` (n × g) has a column for each problem. Rows of weight zero are left out: their coefficients are zero, and
-    their values are held-out predictions, unless the penalty is too small to count in the objective.
+    """A problem with a kernel matrix (n × n), a penalty, and classes coded ±1 in `Y` (n × p) of rows with weights.
 
     >>> import torch
     >>> from mercer.losses import Logistic
     >>> K, Y = torch.eye(2, dtype=torch.float64), torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    >>> fit = KernelLikelihood(K, Y, torch.ones(2, 1, dtype=torch.float64), 0.5, Logistic()).fit()
+    >>> fit = KernelLikelihood(K, Y, torch.ones(2, dtype=torch.float64), 0.5, Logistic()).fit()
     >>> fit.values.flatten().round(decimals=3).tolist()  # f = 2 σ(−f)
     [0.675, -0.675]
     """
 
     def __init__(self, K: Tensor, Y: Tensor, weight: Tensor, lam: float, loss: Loss) -> None:
-        self.Y, self.weight, self.lam, self.loss = Y[:, :, None].double(), weight[:, None, :].double(), lam, loss
-        self.K = K
+        self.K, self.Y, self.weight, self.lam, self.loss = K, Y.double(), weight[:, None].double(), lam, loss
         self.curvature = CURVATURE_SHARE * loss.bound * float(weight.sum() / (weight > 0).sum().clamp(min=1))
         shift = lam / self.curvature
         shifted = K.clone()
@@ -75,31 +69,27 @@ class KernelLikelihood:
 
     def fit(self, start: Tensor | None = None, expired: Callable[[], bool] = lambda: False) -> LikelihoodFit:
         """Minimise from the coefficients `start`, or from zero, until steps gain nothing or time has `expired`."""
-        n, p, g = len(self.Y), self.Y.shape[1], self.weight.shape[2]
-        alpha = self.Y.new_zeros(n, p, g) if start is None else start.to(self.Y)
+        alpha = torch.zeros_like(self.Y) if start is None else start.to(self.Y)
         f = self._product(alpha)
         value = self._objective(alpha, f)
-        enough = TOLERANCE * self.weight.sum((0, 1))
+        enough = TOLERANCE * float(self.weight.sum())
         for n_steps in range(NEWTON_STEPS):
             if n_steps > 0 and expired():  # one step is a model already
                 break
             step, change = self._newton_step(alpha, f)
-            length = torch.ones_like(value)
-            for _ in range(HALVINGS):
-                new = self._objective(alpha + length * step, f + length * change)
-                if bool((new <= value).all()):
-                    break
-                length = torch.where(new <= value, length, length / 2)
-            length = torch.where(new <= value, length, 0.0)
-            alpha, f, gain = alpha + length * step, f + length * change, torch.where(length > 0, value - new, 0.0)
-            value = value - gain
-            if bool((gain <= enough).all()):
+            length = 1.0
+            while (new := self._objective(alpha + length * step, f + length * change)) > value and length > 1e-3:
+                length /= 2
+            if not new <= value:
+                break
+            alpha, f, gain, value = alpha + length * step, f + length * change, value - new, new
+            if gain <= enough:
                 break
         return LikelihoodFit(alpha, f)
 
-    def _objective(self, alpha: Tensor, f: Tensor) -> Tensor:
-        data = (self.weight * self.loss.value(self.Y, f)).sum((0, 1))
-        return data + 0.5 * self.lam * (alpha * f).sum((0, 1))
+    def _objective(self, alpha: Tensor, f: Tensor) -> float:
+        data = (self.weight * self.loss.value(self.Y, f)).sum()
+        return float(data + 0.5 * self.lam * (alpha * f).sum())
 
     def _newton_step(self, alpha: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """The step δ of the coefficients and the change Kδ of the values."""
@@ -108,21 +98,18 @@ class KernelLikelihood:
         z, Kz = self._preconditioned(s)
         d, Kd = z, Kz
         step, change = torch.zeros_like(s), torch.zeros_like(s)
-        rho = (s * Kz).sum((0, 1))
+        rho = float((s * Kz).sum())
         enough = RESIDUAL**2 * rho
         for _ in range(GRADIENT_STEPS):
-            running = (rho > enough) & (rho > 0)
-            if not bool(running.any()):
-                break
             Ad = self.lam * d + weight * self.loss.bent(Y, f, Kd)
-            curvature = (Kd * Ad).sum((0, 1))
-            running &= curvature > 0  # rounding: no direction is left
-            length = torch.where(running, rho / curvature, 0.0)
+            curvature = float((Kd * Ad).sum())
+            if not rho > enough or curvature <= 0:  # rounding leaves no direction
+                break
+            length = rho / curvature
             step, change, s = step + length * d, change + length * Kd, s - length * Ad
             z, Kz = self._preconditioned(s)
-            before, rho = rho, torch.where(running, (s * Kz).sum((0, 1)), 0.0)
-            ratio = torch.where(running, rho / before, 0.0)
-            d, Kd = z + ratio * d, Kz + ratio * Kd
+            before, rho = rho, float((s * Kz).sum())
+            d, Kd = z + rho / before * d, Kz + rho / before * Kd
         if s.dtype == torch.float32:
             step = step.double()
             change = self._product(step)
@@ -130,11 +117,11 @@ class KernelLikelihood:
 
     def _preconditioned(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """z = (λI + w̄K)⁻¹ s and Kz = (s − λz)/w̄."""
-        z = solve_factored(self.factor, s.reshape(len(s), -1)).reshape(s.shape) / self.curvature
+        z = solve_factored(self.factor, s) / self.curvature
         return z, (s - self.lam * z) / self.curvature
 
     def _product(self, alpha: Tensor) -> Tensor:
-        return (self.K @ alpha.reshape(len(alpha), -1).to(self.K)).reshape(alpha.shape).to(alpha)
+        return (self.K @ alpha.to(self.K)).to(alpha)
 
 
 class LikelihoodCandidate:
@@ -181,7 +168,7 @@ class LikelihoodCandidate:
         for k, (fold, (K, K_score)) in enumerate(zip(self.candidate.view.folds, self._tiles, strict=True)):
             n, p = len(K), fold.Y.shape[1]
             Y = 2 * codes.shares(fold.Y[:n])[:, -p:] - 1
-            problem = KernelLikelihood(K, Y, fold.weight[:n, None], lam, class_likelihood(p))
+            problem = KernelLikelihood(K, Y, fold.weight[:n], lam, class_likelihood(p))
             alpha = self._duals[k] = problem.fit(self._duals[k]).alpha
-            values.append(K_score.to(alpha) @ alpha[:, :, 0])
+            values.append(K_score.to(alpha) @ alpha)
         return torch.cat(values).to(self.score.Y)

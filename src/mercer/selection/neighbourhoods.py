@@ -19,8 +19,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import each_block
-from mercer.engine.plan import factored_rows
-from mercer.engine.sample import Sample
+from mercer.engine.plan import Sample, factored_rows
 from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb

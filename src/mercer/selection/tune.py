@@ -17,7 +17,7 @@ from mercer.clock import Clock
 from mercer.data import RowSource, as_source
 from mercer.data.hashes import has_copies, hash_rows, hash_targets
 from mercer.engine import make_plan
-from mercer.engine.sample import generator
+from mercer.engine.plan import generator
 from mercer.evidence.coordinates import Point
 from mercer.evidence.exact import left_out, log_evidence
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel

@@ -6,9 +6,8 @@ import numpy as np
 
 from mercer.base.uncertainty import DRAWS, normal_draws
 from mercer.files.onnx.graph import Graph
-from mercer.files.onnx.inputs import encode_rows
 from mercer.files.onnx.kernels import diag, tile
-from mercer.files.onnx.models import add_model
+from mercer.files.onnx.models import add_model, encode_rows
 from mercer.files.onnx.outputs import Outputs, calibrated_probabilities, decode_numbers, most_probable
 from mercer.gp.classifier import LEAST_PIVOT, SparseGPClassifier, hermite_rule
 from mercer.gp.model import FittedGP

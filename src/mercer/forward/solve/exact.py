@@ -26,7 +26,7 @@ from mercer.data import spaced_rows
 from mercer.data.row_groups import Split
 from mercer.engine.plan import READ, Plan
 from mercer.forward.absorb import Block
-from mercer.forward.learners import Learner
+from mercer.forward.loop import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve.iterative_ridge import (
     float32_kernel_suffices,
@@ -44,7 +44,6 @@ from mercer.linalg import (
     cholesky,
     conjugate_gradients,
     float32_factor,
-    float32_factor_suffices,
     inverse_diagonal,
     solve_factored,
 )
@@ -57,8 +56,6 @@ LEFT_OUT_ROWS, GROUP_FOLDS = 2000, 10
 #: Rows on a CPU from which a float32 factor, if it suffices, preconditions conjugate gradients in float64, in half the
 #: time of a float64 factor.
 FLOAT32_FACTOR_ROWS = 2500
-#: Rows from which the diagonal of the inverse is computed in float32, if that suffices.
-FLOAT32_DIAGONAL_ROWS = 1000
 #: Steps of conjugate gradients with a float32 factor, at most: with more of them the factor is too inexact for
 #: leave-one-out predictions too, and is computed in float64.
 FACTOR_STEPS = 12
@@ -71,16 +68,14 @@ CPU_ROWS = 5000
 COPIES = 4
 #: Folds that predict each row.
 FOLDS = 3
-#: Rows of the timed parts: a kernel matrix, a matrix that conjugate gradients read, and a factor at most.
-KERNEL_ROWS, READ_ROWS, FACTOR_ROWS = 512, 3000, 2500
+#: Rows of the timed parts: a kernel matrix, and a matrix that conjugate gradients read or a factor at most.
+KERNEL_ROWS, READ_ROWS = 512, 2500
 #: Assumed number of conjugate gradient steps, with preparation and what follows in units of a step.
 CG_STEPS = 50
 #: A factor and what follows it (leave-one-out, values), in units of the factor; and the power of the rows by which its
 #: time grows: less than three, since larger factors run at a higher rate (5, 9 and 15 GFLOP/s for 1000, 2500 and 6000
 #: rows on two busy cores).
 FACTORS, FACTOR_POWER = 1.5, 2.5
-#: Rows of the timed pass of a polish, and side of the timed square.
-PASS_ROWS, SQUARE_SIDE = 256, 1024
 #: Multiplications of two Cholesky factors, two squares and a triangular solution, in units of the cube of their side.
 POLISH_CUBES = 4.0
 #: Passes over all rows before the first and after the last step of a polish, and passes of each step with its
@@ -213,8 +208,6 @@ def exact_ridge(
             errors[n - m + F] = torch.linalg.solve(inverse[F[:, None], F], solution[n - m + F])
             left_out[scored] = y[scored] - errors[n - m + places[scored]]
         return a, left_out, len(splits)
-    if corner.device.type == "cpu" and m >= FLOAT32_DIAGONAL_ROWS and float32_factor_suffices(n, float(ridge.min())):
-        corner = corner.float()  # leave-one-out predictions need few digits: two thirds of the time
     diagonal = inverse_diagonal(corner).double()
     left_out[last] = y[last] - solution[n - m :] / diagonal[:, None]
     return a, left_out, 0
@@ -340,15 +333,15 @@ def exact_likelihood(
     rows = torch.arange(len(index), device=X.device)
     folds = [(torch.as_tensor(split.left_out), torch.as_tensor(split.scored)) for split in splits]
     folds = folds or [(rows[k::FOLDS], rows[k::FOLDS]) for k in range(min(FOLDS, len(rows)))]
-    fit = KernelLikelihood(K, Y, weight[:, None], problem.lam, problem.loss).fit(expired=expired)
+    fit = KernelLikelihood(K, Y, weight, problem.lam, problem.loss).fit(expired=expired)
     left_out = torch.full_like(Y, torch.nan)  # where no fold scores a row
     for out, scored in folds:
         kept = rows[~torch.isin(rows, out.to(rows))]
         if not len(kept):
             continue
-        part = KernelLikelihood(K[kept][:, kept], Y[kept], weight[kept, None], problem.lam, problem.loss)
-        left_out[scored] = K[scored.to(rows)][:, kept] @ part.fit(expired=expired).alpha[:, :, 0]
-    return LikelihoodSolution(fit.alpha[:, :, 0], fit.values[:, :, 0], left_out, splits)
+        part = KernelLikelihood(K[kept][:, kept], Y[kept], weight[kept], problem.lam, problem.loss)
+        left_out[scored] = K[scored.to(rows)][:, kept] @ part.fit(expired=expired).alpha
+    return LikelihoodSolution(fit.alpha, fit.values, left_out, splits)
 
 
 def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
@@ -360,7 +353,7 @@ def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
     kernel_seconds = n**2 * _kernel_rate(device, n_columns)
     folds = iterative_folds(n, p, True) if plan.device.type == "cpu" else None
     if folds is None:
-        rows = min(n, FACTOR_ROWS)
+        rows = min(n, READ_ROWS)
         return kernel_seconds + FACTORS * (n / rows) ** FACTOR_POWER * _factor_seconds(device, rows)
     return kernel_seconds / 2 + CG_STEPS * n**2 * _read_rate(p * (1 + folds))
 
@@ -371,9 +364,9 @@ def affordable_polish_steps(problem: Problem, index: Tensor, seconds: float) -> 
     The first process measures it.
     """
     basis, m = problem.basis(index).double(), len(index)
-    rows = problem.basis(index[:PASS_ROWS]).double()
+    rows = problem.basis(index[:KERNEL_ROWS]).double()
     v = rows.new_ones(m, 1)
-    square = rows.new_ones(min(m, SQUARE_SIDE), min(m, SQUARE_SIDE))
+    square = rows.new_ones(min(m, KERNEL_ROWS), min(m, KERNEL_ROWS))
     a_pass = seconds_of(lambda: problem.kernel(rows, basis) @ v) * problem.n_candidates / len(rows)
     algebra = seconds_of(lambda: square @ square) * POLISH_CUBES * (m / len(square)) ** 3
     a_pass, algebra = problem.rows.shard.group.first(lambda: (a_pass, algebra))
