@@ -64,6 +64,7 @@ html_title = "mercer"
 html_static_path = ["_static"]
 html_css_files = ["mercer.css"]
 html_context = {"default_mode": "auto"}
+html_search_scorer = str(HERE / "search_scores.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
