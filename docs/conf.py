@@ -92,8 +92,8 @@ def close_up(app, name, source):
 
 
 #: Parameters that users set first; the others follow in the order of the docstring.
-FIRST = ("kernel", "loss", "class_weight", "n_basis", "n_inducing", "n_components", "regularization", "time_budget",
-         "memory_limit", "random_state", "categorical_features", "text_features", "cyclic_features",
+FIRST = ("kernel", "loss", "class_weight", "monotonic_cst", "n_basis", "n_inducing", "n_components", "regularization",
+         "time_budget", "memory_limit", "random_state", "categorical_features", "text_features", "cyclic_features",
          "spherical_features", "device", "verbose")  # fmt: skip
 
 
