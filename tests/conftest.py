@@ -45,13 +45,14 @@ def two_folds(monkeypatch):
 
 @pytest.fixture
 def short_selections(monkeypatch):
-    """One step, few trials in default fits: for tests of a contract, and not of which candidate wins."""
+    """Few candidates and one step in default fits: for tests of a contract, and not of which candidate wins."""
     from mercer.forward.boosting import Boosting
     from mercer.forward.gradient_metric import GradientMetric
     from mercer.selection.settings import DEFAULT_SETTINGS
 
     settings = replace(
-        DEFAULT_SETTINGS, gradient_steps=1, survivors=2, trials=2, trials_after_step=2, last_trials=1, grid_rows=60,
+        DEFAULT_SETTINGS, column_maps=DEFAULT_SETTINGS.column_maps[:2], families=("matern32", "matern12"), n_folds=2,
+        gradient_steps=1, survivors=2, members=2, trials=2, trials_after_step=2, last_trials=1, grid_rows=60,
         evidence_rows=100, smooth_loss=0.0, likelihood_classes=2,
     )  # fmt: skip
     monkeypatch.setattr(Boosting, "_selection_settings", settings)

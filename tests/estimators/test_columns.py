@@ -244,7 +244,7 @@ def numbers_and_constants():
     return frame, np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=120)
 
 
-def test_the_default_model_of_numbers_leaves_constant_columns_out(numbers_and_constants):
+def test_the_default_model_of_numbers_leaves_constant_columns_out(numbers_and_constants, short_selections):
     frame, y = numbers_and_constants
     model = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
     new = frame.assign(year=2030.0, open=False)

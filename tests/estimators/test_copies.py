@@ -6,6 +6,8 @@ import pytest
 
 import mercer
 
+pytestmark = pytest.mark.usefixtures("short_selections")
+
 N, NEW = 300, 600
 
 
@@ -17,7 +19,7 @@ def noisy():
     return X, np.sin(X[:, 0]) + 0.5 * X[:, 1] + rng.normal(0, 0.7, N + NEW)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plain(noisy):
     X, y = noisy
     return fitted(X[:N], y[:N])

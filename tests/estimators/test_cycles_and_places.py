@@ -8,6 +8,8 @@ from sklearn.base import clone
 import mercer
 from mercer import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoostingRegressor, SparseGPRegressor, load
 
+pytestmark = pytest.mark.usefixtures("short_selections")
+
 
 def hours(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import polynomial_kernel
 import mercer
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern32, Polynomial, Scaled
 
-pytestmark = pytest.mark.usefixtures("two_folds")
+pytestmark = pytest.mark.usefixtures("two_folds", "short_selections")
 
 
 def one_input(n: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,8 @@ from mercer import GreedyKernelRegressor, KernelBoostingRegressor, load
 from mercer.kernels import Bias, Linear, Sum
 from mercer.losses import Absolute, Huber, Pinball
 
+pytestmark = pytest.mark.usefixtures("short_selections")
+
 
 def rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inputs, a smooth function of them, and its values with noise."""

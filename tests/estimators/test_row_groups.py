@@ -138,7 +138,7 @@ def test_intervals_hold_new_patients_only_if_groups_are_known(short_selections) 
     assert model.regularization_ > 10 * without.regularization_
 
 
-def test_intervals_hold_the_next_months_only_if_time_is_known(short_selections) -> None:
+def test_intervals_hold_the_next_months_only_if_time_is_known() -> None:
     seen = []
     for seed in range(3):
         X, y, time = months(100, 4, seed)

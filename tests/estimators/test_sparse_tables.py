@@ -12,7 +12,7 @@ from mercer import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoosti
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern32, Normalized, Polynomial
 from mercer.kernels.sparse_rows import Entries, SparseRowKernel
 
-pytestmark = pytest.mark.usefixtures("two_folds")
+pytestmark = pytest.mark.usefixtures("two_folds", "short_selections")
 
 WIDE = 600
 

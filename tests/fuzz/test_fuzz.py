@@ -27,7 +27,7 @@ SLOW |= {"SparseGPRegressor": 3}
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_case_ends_in_a_finite_answer_or_a_sentence(name):
+def test_a_case_ends_in_a_finite_answer_or_a_sentence(name, short_selections):
     outcomes = [run(name, 100 + k) for k in range(SLOW.get(name, N_CASES))]
     found = [f"{case.name} {case.seed} ({case.kind}) {case.faults} {case.story}" for case in outcomes if case.faults]
     assert not found, "\n".join(found)
