@@ -39,20 +39,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "CommonBasisMixtureClassifier": {"n_init": 1, "max_iter": 4},
 }
 ESTIMATORS = {name: kind for name in mercer.__all__ if isinstance(kind := getattr(mercer, name), type)}
-#: One estimator of each family: the same lines read tables for all. Containers and SciPy's sparse tables of ten formats
-#: are checked with these alone, and so are checks that are repeated with rows that cannot be written to: one check of
-#: such rows, `check_readonly_memmap_input`, is left to all.
+#: One estimator of each family: the same lines read tables for all. Containers, types of numbers, shapes of new rows
+#: and of targets, and SciPy's sparse tables of ten formats are checked with these alone, and so are checks that are
+#: repeated with rows that cannot be written to: one check of such rows, `check_readonly_memmap_input`, is left to all.
 OF_EACH_FAMILY = ("KernelBoostingClassifier", "SparseGPRegressor", "MHKSClassifier", "NRBFRegressor", "GreedyNystroem")
 FORMATS = {
     "check_classifier_data_not_an_array",
     "check_dtype_object",
     "check_estimator_sparse_array",
     "check_estimator_sparse_matrix",
+    "check_estimator_sparse_tag",
+    "check_estimators_dtypes",
     "check_f_contiguous_array_estimator",
+    "check_fit2d_predict1d",
+    "check_positive_only_tag_during_fit",
     "check_regressor_data_not_an_array",
+    "check_sample_weight_equivalence_on_sparse_data",
     "check_sample_weights_list",
     "check_sample_weights_not_an_array",
     "check_sample_weights_pandas_series",
+    "check_supervised_y_2d",
     "check_transformer_data_not_an_array",
 }
 

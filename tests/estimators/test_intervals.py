@@ -90,6 +90,7 @@ def test_intervals_are_wider_where_rows_are_few():
 
 
 @over_models
+@pytest.mark.usefixtures("two_folds")
 def test_quantiles_never_cross_and_outputs_have_their_own(name):
     X, Y = noisy(150, 0, n_outputs=2)
     model = fitted(name, X, Y)

@@ -127,7 +127,7 @@ def pages(key):
 rng = np.random.default_rng(0)
 X = rng.normal(size=(2000, 5))
 y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=2000)
-KernelBoostingRegressor(n_learners=2, random_state=0).fit(X[:150], y[:150])  # libraries are loaded
+KernelBoostingRegressor(n_learners=2, random_state=0).fit(X[:60], y[:60])  # libraries are loaded
 before = pages("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")
 KernelBoostingRegressor(n_learners=3, random_state=0, memory_limit="32MiB").fit(X, y)
