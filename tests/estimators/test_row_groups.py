@@ -192,8 +192,8 @@ def test_out_of_fold_log_odds_are_those_of_refits_without_the_groups(ordered: bo
     for out, scored in found.splits:
         fit = torch.as_tensor(np.delete(np.arange(len(y)), out))
         K = kernel(sample.rows.X[fit], sample.rows.X[fit])
-        again = KernelLikelihood(K, Y[fit], torch.ones(len(fit), 1), 0.5, Logistic()).fit()
-        values = kernel(sample.rows.X[scored], sample.rows.X[fit]) @ again.alpha[:, :, 0]
+        again = KernelLikelihood(K, Y[fit], torch.ones(len(fit)), 0.5, Logistic()).fit()
+        values = kernel(sample.rows.X[scored], sample.rows.X[fit]) @ again.alpha
         torch.testing.assert_close(found.left_out[scored], values, rtol=1e-3, atol=1e-3)
 
 
