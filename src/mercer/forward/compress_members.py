@@ -29,8 +29,8 @@ FEWEST_ROWS = 500
 LARGEST_SHARE, MOST_VECTORS = 1 / 3, {"cpu": 1200, "cuda": 8000}
 #: The largest share of all basis vectors that a compression may leave to be worth its change of predictions.
 WORTHWHILE = 0.5
-#: Rows that judge a size, at most and as a share of all rows.
-JUDGING_ROWS, JUDGING_SHARE = 500, 0.2
+#: Rows that judge a size, as a share of all rows; at most `FEWEST_ROWS` of them.
+JUDGING_SHARE = 0.2
 #: Share of the time budget that may be spent when a compression begins.
 TIME_SHARE = 0.8
 #: Part of the memory that the functions of a compression may take.
@@ -161,7 +161,7 @@ def _judges(part: FittedMember, classes: bool) -> Judges:
     elif folds:
         known = known[::folds]
     else:
-        most = min(JUDGING_ROWS, int(JUDGING_SHARE * len(rows)))
+        most = min(FEWEST_ROWS, int(JUDGING_SHARE * len(rows)))
         known = known[torch.as_tensor(spaced_rows(torch.ones(len(known)), most), device=known.device)]
     y, weight = problem.y[rows][known].double(), problem.weight[rows][known].double()
     values = left_out[known] if least_squares else part.fit.f[rows][known].double()

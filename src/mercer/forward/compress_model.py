@@ -17,7 +17,7 @@ from mercer.data import RowSource, SparseRows, spaced_rows
 from mercer.engine import Plan, Sample, make_plan
 from mercer.forward.compress import CompressionPath, GrowingBasis, JointSizes, Judges, Sizes, grown
 from mercer.forward.compress_members import (
-    JUDGING_ROWS,
+    FEWEST_ROWS,
     JUDGING_SHARE,
     LARGEST_SHARE,
     Compressed,
@@ -120,7 +120,7 @@ class JudgedTable:
         plan = make_plan(source.n_rows, model.device, "float64", model.memory_limit)
         self.plan: Plan = plan
         self.y = torch.as_tensor(coded, device=plan.device)
-        n_judges = min(JUDGING_ROWS, int(JUDGING_SHARE * source.n_rows))
+        n_judges = min(FEWEST_ROWS, int(JUDGING_SHARE * source.n_rows))
         require(n_judges >= 10, "X", f"of at least {math.ceil(10 / JUDGING_SHARE)} rows", source.n_rows)
         self.places = torch.as_tensor(spaced_rows(np.ones(source.n_rows), n_judges), device=plan.device)
         self.weight = torch.ones(source.n_rows, dtype=torch.float64, device=plan.device)

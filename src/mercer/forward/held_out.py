@@ -25,14 +25,12 @@ from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.forward.loop import ForwardFit
 from mercer.forward.path import FittedExpansion
-from mercer.forward.solve.exact import AllRows
+from mercer.forward.solve.exact import LEFT_OUT_ROWS, AllRows
 
-#: Rows predicted at most, and at least where memory is short.
-MAX_ROWS, MIN_ROWS = 2000, 50
+#: Rows predicted at least where memory is short.
+MIN_ROWS = 50
 #: Validation rows that suffice for calibration by themselves.
 ENOUGH_ROWS = 100
-#: Basis vectors at most for which leverages are computed: their algebra grows as the cube.
-LEVERAGE_BASIS = 2000
 #: Basis vectors in one tile.
 TILE_BASIS = 10_000
 #: Rounding above this share of the model's error calls for float64: it adds 4e-4 to the mean squared error, a tenth of
@@ -91,7 +89,7 @@ def held_out_predictions(
     model without given rows; None if that is too expensive. Few rows of classes are predicted out of fold even if
     exact leave-one-out is available, because kernel and penalty were selected by leave-one-out.
     """
-    validation = None if fit.validation is None else validation_predictions(fit, final, row_targets, MAX_ROWS)
+    validation = None if fit.validation is None else validation_predictions(fit, final, row_targets, LEFT_OUT_ROWS)
     if validation is not None and (len(validation.weight) >= ENOUGH_ROWS or refit is None):
         return validation
     exact = _leave_one_out(fit, row_targets)
@@ -137,7 +135,7 @@ def _leave_one_out(fit: ForwardFit, row_targets: np.ndarray | None) -> HeldOutPr
     known = (problem.weight > 0) & left_out.isfinite().all(1)
     if not bool(known.any()):  # a single row has none
         return None
-    rows = problem.rows.shard.spaced(known, MAX_ROWS)
+    rows = problem.rows.shard.spaced(known, LEFT_OUT_ROWS)
     return left_out_predictions(fit, row_targets, rows, left_out[rows])
 
 
@@ -182,8 +180,8 @@ def _by_leverage(fit: ForwardFit, final: FittedExpansion, row_targets: np.ndarra
     loss = problem.loss
     smooth = len(final.basis) > 0 and (loss.quadratic or loss.link == "log" or not loss.for_numbers)
     cells = problem.plan.memory_limit // 64  # a few copies of a tile and its square
-    n_basis = min(len(final.basis), LEVERAGE_BASIS, math.isqrt(cells // 2))
-    n_rows = min(max(MAX_ROWS, 2 * n_basis), max(cells // max(n_basis, 1), MIN_ROWS)) if smooth else MAX_ROWS
+    n_basis = min(len(final.basis), LEFT_OUT_ROWS, math.isqrt(cells // 2))  # their algebra grows as the cube
+    n_rows = min(max(LEFT_OUT_ROWS, 2 * n_basis), max(cells // max(n_basis, 1), MIN_ROWS)) if smooth else LEFT_OUT_ROWS
     share, rows = min(n_rows / problem.n_candidates, 1.0), shard.spaced(mask, n_rows)
     X, y = problem.basis(rows), problem.pick(problem.y, rows).double()
     weight = problem.rows.pick(problem.weight, rows)

@@ -15,9 +15,7 @@ from mercer.kernels import Bias, Function, Kernel, Precomputed
 from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
-
-#: Rows from which the standard deviations of columns are estimated.
-SPREAD_ROWS = 4000
+from mercer.selection.neighbourhoods import SPREAD_ROWS
 
 
 def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:

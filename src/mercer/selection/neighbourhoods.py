@@ -24,6 +24,7 @@ from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.kernels import Kernel, Scaled, Stationary
+from mercer.selection.evidence_search import NOISE_BOUNDS
 from mercer.selection.settings import SelectionSettings
 from mercer.selection.view import largest_factors
 
@@ -43,7 +44,6 @@ FACTORS = 4
 MOST_CHANGE = 4.0
 #: Noise at the start in units of the targets' variance, and length-scale at the start in units of the given kernel's.
 START_NOISE, START_LENGTH = 0.1, 0.3
-NOISE_BOUNDS = (1e-6, 10.0)
 #: Neighbours that predict a query row.
 NEIGHBOURS = 8
 #: Query rows at least, at least without a time limit (on a CPU, on a GPU), and at most. Few query rows rank metrics by

@@ -114,7 +114,7 @@ class Search:
                 trial = view.tuned(start, most, give_up_above, wide and not found)
                 penalty_change = trial.point.penalty - start.penalty if wide and not found else penalty_change
             else:
-                trial = view.tuned(known, self.settings.trials_after_step, give_up_above)
+                trial = view.tuned(known, self.settings.last_trials, give_up_above)
             give_up_above = min(give_up_above, self.settings.give_up_ratio * trial.loss)
             found.append(Candidate(view, trial, time.perf_counter() - began))
         return found

@@ -86,8 +86,8 @@ class SelectionSettings:
     full_metric_inputs : int
         Inputs at most for a full metric, whose root costs the cube of them.
     trials, trials_after_step, last_trials : int
-        Grid points tried for a family: at first, after a step of the metric or where another map shows the start, and
-        in the last stage.
+        Grid points tried for a family: at first, after a step of the metric, and in the last stage or where another map
+        shows the start.
     give_up_ratio : float
         A family with this many times the best loss is not tuned further.
     near_ratio : float

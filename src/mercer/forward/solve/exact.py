@@ -29,6 +29,7 @@ from mercer.forward.absorb import Block
 from mercer.forward.loop import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve.iterative_ridge import (
+    FOLDS,
     float32_kernel_suffices,
     float32_storage_suffices,
     float64_distances_suffice,
@@ -66,8 +67,6 @@ PANEL_ROWS = 512
 CPU_ROWS = 5000
 #: Arrays of n × n float64 numbers held at a time: the kernel matrix, its factor, and copies while factoring.
 COPIES = 4
-#: Folds that predict each row.
-FOLDS = 3
 #: Rows of the timed parts: a kernel matrix, and a matrix that conjugate gradients read or a factor at most.
 KERNEL_ROWS, READ_ROWS = 512, 2500
 #: Assumed number of conjugate gradient steps, with preparation and what follows in units of a step.
