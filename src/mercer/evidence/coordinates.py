@@ -198,10 +198,13 @@ class Coordinates:
             high.append(np.log([most]))
         self.n_log = sum(piece.size for piece in pieces)
         self.unit: Any = 1.0
-        if "basis" in self.free and start.basis is not None:
+        self.spread: np.ndarray | None = None
+        if start.basis is not None:
             basis = start.basis.double().cpu().numpy()
             spread = basis.std(0)
-            self.unit = np.where(spread > 0, spread, 1.0) * math.sqrt(len(basis))
+            self.spread = np.where(spread > 0, spread, 1.0)
+        if "basis" in self.free and self.spread is not None:
+            self.unit = self.spread * math.sqrt(len(basis))
             pieces.append((basis / self.unit).ravel())
             low.append(np.full(basis.size, -np.inf))
             high.append(np.full(basis.size, np.inf))
@@ -250,6 +253,16 @@ class Coordinates:
                 value += float(log_densities.sum())
                 slope[where] += slopes
         return value, slope
+
+    def shortened(self, x: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Steps along the coordinates at `x`, made shorter where a length-scale exceeds the inducing inputs' spread.
+
+        Its own step is then that of its logarithm at a length-scale as long as the spread.
+        """
+        steps = steps.copy()
+        for scales in self.scales if self.spread is not None else ():
+            steps[scales] *= np.minimum(self.spread / np.exp(x[scales]), 1.0)
+        return steps
 
     def point(self, x: np.ndarray) -> Point:
         """The point at a vector."""

@@ -32,6 +32,8 @@ EXACT_ROUGH_ROWS = 1000
 WORTHWHILE = 3
 #: Step length along a logarithm, and along an inducing input in units of the inputs' spread.
 RATE = 0.1
+#: Share of Adam's steps, the last ones, over which their length falls to zero: before L-BFGS, and where none follows.
+DECAY, LONG_DECAY = 0.2, 0.5
 #: Adam's decay rates of gradients and of their squares (Kingma and Ba 2015); the second is smaller than usual, since
 #: there are few steps. Titsias' bound of many rows takes a smaller one still: its large first gradients would shorten
 #: a hundred steps. 100 steps reach 0.304 instead of 0.293 nats a row on pol, −0.250 instead of −0.274 on elevators.
@@ -51,15 +53,18 @@ def ascend(
     length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
     n_steps: int = 100,
     rate: float = RATE,
+    decay: float = DECAY,
     squares: float = SQUARES,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
     """`n_steps` steps of Adam from `start`; `evidence()` gives the evidence of a fresh part of the rows.
 
-    The step length falls to zero along a cosine over the second half. A part on which the evidence fails is skipped;
-    it ends early where the clock is over, and an interrupt ends it where it stands. The value of the point returned is
-    the mean of the last parts' evidences, which stands for that of all rows.
+    The step length falls to zero along a cosine over the last steps. A length-scale moves no further than an inducing
+    input would: one that is long already would otherwise leave the data before the inducing inputs have moved (128 of
+    them on KIN40K: a RMSE of 0.266 instead of 0.270). A part on which the evidence fails is skipped; the search ends
+    early where the clock is over, and an interrupt ends it where it stands. The value of the point returned is the mean
+    of the last parts' evidences, which stands for that of all rows.
     """
     clock_is_local, clock = clock is None, Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior)
@@ -81,8 +86,8 @@ def ascend(
             first = MOMENTUM * first + (1 - MOMENTUM) * slope
             second = squares * second + (1 - squares) * slope**2
             mean, size = first / (1 - MOMENTUM**taken), np.sqrt(second / (1 - squares**taken))
-            late = max(2 * (step + 1) / n_steps - 1, 0.0)
-            x = x + length * 0.5 * (1 + math.cos(math.pi * late)) * mean / (size + 1e-12)
+            late = max(1 - (1 - (step + 1) / n_steps) / decay, 0.0)
+            x = x + at.shortened(x, length) * 0.5 * (1 + math.cos(math.pi * late)) * mean / (size + 1e-12)
             x = np.clip(x, at.low, at.high)
             if callback is not None:
                 callback(at.point(x))

@@ -35,7 +35,7 @@ from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.inducing import Inducing, Weights, unexplained
 from mercer.evidence.lbfgs import climb
-from mercer.evidence.optimise import EXACT_ROUGH_ROWS, LEAST_GAIN, PATIENCE, ascend
+from mercer.evidence.optimise import EXACT_ROUGH_ROWS, LEAST_GAIN, LONG_DECAY, PATIENCE, ascend
 from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
@@ -332,7 +332,13 @@ class StochasticEvidence:
         first = Bound(next(drawn), self.likelihood, begun, uses=10)
         steps = _NaturalSteps(self, first.maximised(prior)[0])  # gradients at the prior would be too large for Adam
         found = ascend(
-            lambda: steps.on(next(drawn)), begun, n_steps=STEPS * max_iter, rate=ADAM_RATE, callback=callback, **shared
+            lambda: steps.on(next(drawn)),
+            begun,
+            n_steps=STEPS * max_iter,
+            rate=ADAM_RATE,
+            decay=LONG_DECAY,
+            callback=callback,
+            **shared,
         )
         found = data.rows.shard.group.first(lambda: found)
         assert found.basis is not None
