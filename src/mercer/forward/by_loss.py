@@ -32,6 +32,8 @@ ROWS, FOLDS, STEPS, EXACT_ROWS = 600, 2, 20, 1500
 FACTOR, MAX_STEPS = 10**0.5, 6
 #: Leave-one-out residuals beyond this many standard deviations are gross errors. Smaller ones are left to the loss.
 FENCE = 8 * 1.4826
+#: The least gross error, in standard deviations of the targets: without noise the fence is narrow.
+LEAST = 1.0
 #: Further selections with targets that earlier ones have freed from gross errors, and the most passes of each.
 CLEANING_ROUNDS, PASSES = 2, 20
 #: Share of a time budget after which no further penalty or selection is tried.
@@ -105,8 +107,9 @@ def without_gross_errors(selection: Selection, task: Task, start: np.ndarray) ->
     Y, cleaned, gross = task.Y[rows], start[rows], None
     for _ in range(PASSES):
         values = sum(share * (cleaned - predict @ cleaned) for predict, _, share in smoothers)
-        residual = np.abs(Y - values) / deviation
-        before, gross = gross, residual > FENCE * np.median(residual, axis=0)
+        size = np.abs(Y - values)
+        residual = size / deviation
+        before, gross = gross, (residual > FENCE * np.median(residual, axis=0)) & (size > LEAST)
         cleaned = np.where(gross, values, Y)
         if before is not None and (gross == before).all():
             break
