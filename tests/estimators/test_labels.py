@@ -132,7 +132,7 @@ def test_influence_of_a_row_is_that_of_a_solution_without_it():
         ({}, np.where(Y == 1, "a", "b"), "y must be of zeros and ones where it has several columns"),
         ({"class_weight": "balanced"}, Y, "class_weight must be None where rows have several labels, got 'balanced'"),
         ({"loss": "logistic"}, Y, "loss must be 'squared' where rows have several labels"),
-        ({"focus": "margin"}, Y, "focus must be None unless rows have one class each"),
+        ({"focus": "margin"}, Y, "focus must be None for regression and for several labels"),
     ],
 )
 def test_what_labels_do_not_allow_is_refused_in_a_sentence(change, y, words):

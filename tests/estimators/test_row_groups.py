@@ -125,7 +125,7 @@ def test_intervals_of_an_exact_solution_come_from_refits_without_the_groups(orde
     np.testing.assert_allclose(model.intervals_.scores[:, 0], np.sort(np.concatenate(errors)), atol=1e-5)
 
 
-def test_intervals_hold_new_patients_only_if_groups_are_known(short_selections) -> None:
+def test_intervals_hold_new_patients_only_if_groups_are_known() -> None:
     seen = []
     for seed in range(3):
         X, y, patient = patients(100, 5, seed)

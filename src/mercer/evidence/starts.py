@@ -14,8 +14,8 @@ from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
 
 #: Noise, for targets of unit variance, at which a search starts: with less, the first steps fit single rows.
 PLAIN_NOISE = 0.3
-#: Share of the plain length-scales from which inducing inputs of regressions start. The search lengthens what is too
-#: short, but does not return from length-scales at which the rows look like noise.
+#: Share of the plain length-scales from which a search of Titsias' bound starts: it lengthens what is too short, but
+#: does not return from length-scales at which the rows look like noise.
 SHORT = 0.25
 #: Rows per input from which on ``ard="auto"`` gives every input its own length-scale.
 ARD_ROWS = 20
@@ -29,7 +29,7 @@ def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto", s
     """variance · family + bias with default parameters: length-scales in proportion to the spread of rows `X`.
 
     Radial families take √(D/2) times the spread. Kernels of absolute differences, which add up faster, take D/√2 times.
-    `share` shortens them. Searches of regressions start at a quarter: on 4000 rows of pumadyn32nm with 64 inducing
+    `share` shortens them. Searches of Titsias' bound start at a quarter: on 4000 rows of pumadyn32nm with 64 inducing
     inputs the RMSE falls from 1.03, the spread of the targets, to 0.29, and with 512 of them the NLPD falls on KIN40K
     from −0.49 to −0.51, on pol from −0.87 to −0.92, and hardly changes on elevators (0.128, 0.129).
 

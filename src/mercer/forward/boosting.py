@@ -169,7 +169,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
 
     def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         data, sparse = task.data, isinstance(task.data.rows, SparseRows)
-        require(self.focus is None or task.has_classes, "focus", "None unless rows have one class each", self.focus)
+        wanted = "None for regression and for several labels per row"
+        require(self.focus is None or task.has_classes, "focus", wanted, self.focus)
         if not self._selects_kernels() or sparse:
             wanted = "'auto' where X is sparse" if sparse else "'auto' unless kernel='auto' and scale_inputs=True"
             require(self.metric == "auto", "metric", wanted, self.metric)

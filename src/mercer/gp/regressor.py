@@ -267,15 +267,15 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         start: much noise would hide what the inducing inputs leave unexplained. With rougher families they leave too
         much for the exact evidence to be near theirs (pol).
         """
-        collapsed = task.approximation.bound and not task.approximation.stochastic
-        little = collapsed and not task.has_many_rows
+        little = task.approximation.bound and not (task.approximation.stochastic or task.has_many_rows)
+        share = SHORT if task.approximation.bound else 1.0
         family, plain_noise = named_family(self.kernel), BOUND_NOISE if little else PLAIN_NOISE
         if family is not None:
-            return plain_start(family, spread_rows(task.data), self.ard, SHORT), plain_noise
+            return plain_start(family, spread_rows(task.data), self.ard, share), plain_noise
         kernel, noise = self._tuned(task, task.data, min(FAMILY_ROWS, self.tuning_rows))
         if not (isinstance(self.kernel, str) and self.kernel == "auto"):
             return kernel, max(noise, plain_noise)
-        plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard, SHORT)
+        plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard, share)
         if task.clock.unlimited and noise < LITTLE_NOISE and family_of(kernel) is Gaussian:
             return as_many_lengths(kernel, plain), noise
         return plain, plain_noise

@@ -19,7 +19,7 @@ from mercer.clock import Clock, StopReason
 from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.exact import log_evidence
-from mercer.evidence.optimise import BOUND_SQUARES, SQUARES, explore, optimise
+from mercer.evidence.optimise import BOUND_STEPS, LARGE_BOUND_STEPS, PLAIN_STEPS, explore, optimise
 from mercer.evidence.starts import elsewhere, plain_start, spread_rows
 from mercer.gp.svgp import StochasticEvidence
 from mercer.gp.task import GPTask, choose_rows
@@ -78,14 +78,16 @@ class SparseSearch:
         }
         if isinstance(self.evidence, StochasticEvidence):
             return index, self.evidence.search(replace(start, basis=Z), self.task.data, max_iter=self.max_iter, **moves)
-        ends = "basis" not in self.free or self.task.approximation.bound or self.max_iter == 0
+        bound = self.task.approximation.bound
+        ends = "basis" not in self.free or bound or self.max_iter == 0
+        bound_steps = LARGE_BOUND_STEPS if self.task.has_many_rows else BOUND_STEPS
         return index, optimise(
             self.evidence,
             replace(start, basis=Z),
             self.task.data,
             n_rough=self.max_iter,
             max_iter=self.max_iter if ends else max(self.max_iter // 4, 1),
-            squares=BOUND_SQUARES if self.task.approximation.bound and self.task.has_many_rows else SQUARES,
+            adam=bound_steps if bound else PLAIN_STEPS,
             **moves,
         )
 

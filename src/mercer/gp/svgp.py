@@ -35,7 +35,7 @@ from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.inducing import Inducing, Weights, unexplained
 from mercer.evidence.lbfgs import climb
-from mercer.evidence.optimise import EXACT_ROUGH_ROWS, LEAST_GAIN, LONG_DECAY, PATIENCE, ascend
+from mercer.evidence.optimise import EXACT_ROUGH_ROWS, LEAST_GAIN, PATIENCE, AdamSteps, ascend
 from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
@@ -52,10 +52,10 @@ READ_AHEAD = 16
 FEW_BATCHES = 4
 #: Steps on batches for each step of `max_iter`.
 STEPS = 10
-#: Length of a natural-gradient step on a batch, and of Adam's steps: q must follow the kernel, and both average over
+#: Length of a natural-gradient step on a batch, and Adam's steps: q must follow the kernel, and both average over
 #: batches. After 1000 steps on protein with 512 inducing inputs lengths of 0.1 and 0.03 reach a bound of −1.041 nats a
 #: row, 0.3 and 0.03 −1.061; on elevators, after 2000, −0.227 and −0.241.
-NATURAL_RATE, ADAM_RATE = 0.1, 0.03
+NATURAL_RATE, ADAM = 0.1, AdamSteps(rate=0.03, slow_lengths=True)
 #: Most natural-gradient steps on all rows, and the gain, in nats a row, at which they end.
 MAX_STEPS, TOL = 50, 1e-9
 
@@ -331,15 +331,8 @@ class StochasticEvidence:
         prior = NaturalParameters.prior(len(start.basis), data.Y.shape[1], plan.device)
         first = Bound(next(drawn), self.likelihood, begun, uses=10)
         steps = _NaturalSteps(self, first.maximised(prior)[0])  # gradients at the prior would be too large for Adam
-        found = ascend(
-            lambda: steps.on(next(drawn)),
-            begun,
-            n_steps=STEPS * max_iter,
-            rate=ADAM_RATE,
-            decay=LONG_DECAY,
-            callback=callback,
-            **shared,
-        )
+        n_steps = STEPS * max_iter
+        found = ascend(lambda: steps.on(next(drawn)), begun, n_steps=n_steps, adam=ADAM, callback=callback, **shared)
         found = data.rows.shard.group.first(lambda: found)
         assert found.basis is not None
         return replace(found, basis=found.basis.to(plan.dtype))
