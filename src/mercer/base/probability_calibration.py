@@ -98,9 +98,11 @@ def fit_power_and_bias(held_out: LabelledProbabilities, largest_exponent: float 
     if not len(rows.true):
         return PowerAndBias.identity(n_classes)
     rates = rows.rates
-    found = min(
-        (_fitted(rows, rates, log_floor, largest_exponent) for log_floor in LOG_FLOORS), key=lambda trial: trial[0]
-    )[1]
+    trials, theta = [], np.concatenate([[0.5], np.zeros(n_classes)])
+    for log_floor in LOG_FLOORS:  # the solution of one floor is near that of the next
+        value, theta, link = _fitted(rows, rates, log_floor, largest_exponent, theta)
+        trials.append((value, link))
+    found = min(trials, key=lambda trial: trial[0])[1]
     weight = rows.weight / rows.weight.sum()
     chance = 0.5 * (n_classes - 1) * float(weight @ weight)
     share = shrinkage_share(rows.gain(found, rates), weight, chance)
@@ -114,9 +116,9 @@ def _shrunk(link: PowerAndBias, rates: np.ndarray, share: float) -> PowerAndBias
 
 
 def _fitted(
-    rows: LabelledProbabilities, rates: np.ndarray, log_floor: float, largest_exponent: float
-) -> tuple[float, PowerAndBias]:
-    """The penalised log loss of the best exponent and biases with this floor, a convex problem, and the link."""
+    rows: LabelledProbabilities, rates: np.ndarray, log_floor: float, largest_exponent: float, start: np.ndarray
+) -> tuple[float, np.ndarray, PowerAndBias]:
+    """The penalised log loss of the best exponent and biases with this floor, a convex problem, these, and the link."""
     n_classes, log_rates = len(rates), np.log(rates)
     excess = np.logaddexp(rows.log_p, log_floor) - log_rates
     n_rows = rows.weight.sum()
@@ -130,8 +132,7 @@ def _fitted(
         value = -(rows.weight @ (wanted * log_p).sum(1)) + 0.5 * bias @ bias / BIAS_VARIANCE
         return value, np.concatenate([[(slope * excess).sum()], slope.sum(0) + bias / BIAS_VARIANCE])
 
-    start = np.concatenate([[0.5], np.zeros(n_classes)])
     bounds = [(0.0, largest_exponent)] + [(None, None)] * n_classes
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     exponent, bias = float(found.x[0]), found.x[1:]
-    return float(found.fun), PowerAndBias(log_floor, exponent, (1 - exponent) * log_rates + bias)
+    return float(found.fun), found.x, PowerAndBias(log_floor, exponent, (1 - exponent) * log_rates + bias)
