@@ -19,6 +19,7 @@ from torch import Tensor
 
 from mercer.data import RowSource, spaced_rows
 from mercer.engine import Plan, each_block
+from mercer.linalg import exact_distances
 from mercer.preprocessing.inputs import InputMap
 
 #: Most centres, and rows per centre; tables of fewer than ten centres get one scale.
@@ -197,8 +198,7 @@ def _leading(positions: np.ndarray, logs: np.ndarray, w: np.ndarray) -> np.ndarr
 
 def _around(rows: np.ndarray, centres: np.ndarray, unit: float) -> np.ndarray:
     """Gaussians around the centres, and the log distance to the nearest centre that is not the row itself."""
-    exact = "donot_use_mm_for_euclid_dist"  # matrix products leave 1e-8 between equal rows
-    distance = torch.cdist(torch.as_tensor(rows), torch.as_tensor(centres), compute_mode=exact).numpy() / unit
+    distance = exact_distances(torch.as_tensor(rows), torch.as_tensor(centres)).numpy() / unit
     two = np.partition(distance, 1, axis=1)[:, :2]
     nearest = np.where(two[:, 0] < 1e-9, two[:, 1], two[:, 0])
     return np.column_stack([np.exp(-0.5 * np.minimum(distance, 40.0) ** 2), np.log(nearest + 1e-3)])

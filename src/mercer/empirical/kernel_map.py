@@ -22,7 +22,7 @@ from mercer.engine import Plan, each_block, make_plan
 from mercer.forward.criteria import Criterion
 from mercer.forward.nystroem import select_basis
 from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Precomputed, as_kernel
-from mercer.linalg import spectral_map
+from mercer.linalg import exact_distances, spectral_map
 from mercer.parts import require
 from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import InputMap, find_inputs
@@ -96,7 +96,7 @@ def mean_distance(rows: RowSource, weight: Tensor, rng: np.random.Generator) -> 
     if len(alive) > DISTANCE_ROWS:
         alive = np.sort(rng.choice(alive, DISTANCE_ROWS, replace=False))
     X, w = rows.take(alive).double(), weight[torch.as_tensor(alive, device=weight.device)].double()
-    apart = torch.cdist(X, X, compute_mode="donot_use_mm_for_euclid_dist")
+    apart = exact_distances(X, X)
     mean = max(float(w @ apart @ w / w.sum().square()), 1e-6 * float(apart.max()))
     return mean if mean > 0 else 1.0  # all rows are the same, and any width will do
 

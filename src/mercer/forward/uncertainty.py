@@ -28,7 +28,7 @@ from mercer.engine import Plan, each_block, make_plan
 from mercer.forward.expansion import Expansion, Objective, evaluate
 from mercer.forward.kernel_metric import sensitivity
 from mercer.kernels import Kernel
-from mercer.linalg import cholesky
+from mercer.linalg import cholesky, exact_distances
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read_new
@@ -104,7 +104,7 @@ class FunctionVariance:
             rows = self.expansion.inputs.rows(training_rows, self.plan)
             v = self._at(rows)
             X = rows.take(np.arange(training_rows.n_rows)).to(self.basis)
-            known = torch.cdist(X, self.basis, compute_mode="donot_use_mm_for_euclid_dist").amin(1) == 0
+            known = exact_distances(X, self.basis).amin(1) == 0
         left_out = v / (1 - (v / max(self.noise, torch.finfo(v.dtype).tiny)).clamp(max=LARGEST))
         return float(torch.where(known, left_out, v).mean())
 

@@ -16,6 +16,7 @@ from mercer.linalg.cholesky import (
     rotate_rows,
     solve_factored,
 )
+from mercer.linalg.distances import exact_distances
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
@@ -28,6 +29,7 @@ __all__ = [
     "cholesky",
     "conjugate_gradients",
     "drop_column",
+    "exact_distances",
     "float32_factor",
     "float32_factor_suffices",
     "inverse_diagonal",

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.linalg.distances import exact_distances
 from mercer.parts import require
 
 #: Candidates drawn at once.
@@ -34,7 +35,7 @@ def spread_out(
     alive = w.nonzero()[:, 0].cpu().numpy()
     require(distinct or m <= len(alive), "m", f"at most the {len(alive)} rows of positive weight", m)
     chosen = _draw(w, rng, 1).tolist()
-    nearest = _square_distances(X, X[chosen])[:, 0]
+    nearest = exact_distances(X, X[chosen]).square()[:, 0]
     while len(chosen) < m:
         chance = nearest * w
         if not bool((chance > 0).any()):  # all others are copies of those chosen
@@ -42,7 +43,7 @@ def spread_out(
             further = [] if distinct else rng.choice(left, m - len(chosen), replace=False).tolist()
             return np.array(chosen + further)
         index = _draw(chance, rng, CANDIDATES)
-        before, apart = nearest[index].cpu().numpy(), _square_distances(X[index], X[index]).cpu().numpy()
+        before, apart = nearest[index].cpu().numpy(), exact_distances(X[index], X[index]).square().cpu().numpy()
         taken: list[int] = []
         for j, chance_left in enumerate(rng.uniform(size=CANDIDATES)):
             if chance_left * before[j] < min(before[j], *apart[j, taken], np.inf):
@@ -50,7 +51,7 @@ def spread_out(
         new = index[taken[: m - len(chosen)]]
         chosen += new.tolist()
         if len(new):
-            nearest = torch.minimum(nearest, _square_distances(X, X[new]).amin(1))
+            nearest = torch.minimum(nearest, exact_distances(X, X[new]).square().amin(1))
     return np.array(chosen)
 
 
@@ -60,8 +61,3 @@ def _draw(chance: Tensor, rng: np.random.Generator, n: int) -> Tensor:
     draws = torch.as_tensor(rng.uniform(size=n), device=heap.device)
     last = chance.nonzero()[-1, 0]  # rounding may leave a draw at the very end of the heap
     return torch.minimum(torch.searchsorted(heap, draws * heap[-1], right=True), last)
-
-
-def _square_distances(X: Tensor, Z: Tensor) -> Tensor:
-    """Exactly zero between equal rows."""
-    return torch.cdist(X, Z, compute_mode="donot_use_mm_for_euclid_dist").square()
