@@ -19,7 +19,7 @@ from mercer import SparseGPRegressor
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.plan import Sample
-from mercer.evidence.posterior import Approximation
+from mercer.evidence.approximations import Approximation
 from mercer.evidence.sparse import sparse_evidence
 from mercer.kernels import Gaussian
 

@@ -17,19 +17,19 @@ from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.plan import Sample
-from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Coordinates, Gradient, Point
-from mercer.evidence.inducing import JITTER
-from mercer.evidence.laplace import LaplaceEvidence, hessian_slope
-from mercer.evidence.lbfgs import climb
-from mercer.evidence.optimise import ascend, exact_evidence, optimise, refine_basis
-from mercer.evidence.posterior import (
+from mercer.evidence.approximations import (
     Approximation,
     ProjectedProcess,
     PseudoInputs,
     SubsetOfRegressors,
     Variational,
-    draw,
 )
+from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Coordinates, Gradient, Point
+from mercer.evidence.inducing import JITTER
+from mercer.evidence.laplace import LaplaceEvidence, hessian_slope
+from mercer.evidence.lbfgs import climb
+from mercer.evidence.optimise import ascend, exact_evidence, optimise, refine_basis
+from mercer.evidence.posterior import draw
 from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.classifier import LEAST_PIVOT, lower_roots, mean_softmax
 from mercer.gp.leave_one_out import predictive_noise

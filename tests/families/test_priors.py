@@ -9,7 +9,8 @@ from scipy import stats
 from scipy.optimize import check_grad
 
 from mercer import SparseGPClassifier, SparseGPRegressor, load
-from mercer.evidence.coordinates import Coordinates, ParameterPrior, Point, resolve_priors
+from mercer.evidence.coordinates import Coordinates, Point
+from mercer.evidence.priors import ParameterPrior, resolve_priors
 from mercer.kernels import Gaussian
 
 DENSITIES = {

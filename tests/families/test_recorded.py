@@ -11,8 +11,8 @@ from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.plan import Sample
 from mercer.evidence import cuda_graph
+from mercer.evidence.approximations import ProjectedProcess, PseudoInputs, Variational
 from mercer.evidence.cuda_graph import RegressionEvidence
-from mercer.evidence.posterior import ProjectedProcess, PseudoInputs, Variational
 from mercer.evidence.sparse import sparse_evidence
 from mercer.kernels import Gaussian, Matern52, Polynomial, RationalQuadratic, as_kernel
 

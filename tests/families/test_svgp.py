@@ -19,9 +19,9 @@ from mercer import SparseGPClassifier, SparseGPRegressor, load
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.plan import Sample
+from mercer.evidence.approximations import Variational
 from mercer.evidence.coordinates import Point
 from mercer.evidence.exact import log_evidence
-from mercer.evidence.posterior import Variational
 from mercer.evidence.sparse import sparse_evidence
 from mercer.gp.svgp import Bound, Likelihood, NaturalParameters, StochasticEvidence, batches, expected_loss
 from mercer.kernels import Gaussian

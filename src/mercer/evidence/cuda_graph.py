@@ -19,8 +19,8 @@ from torch import Tensor
 from mercer.data import TensorRows
 from mercer.engine import record
 from mercer.engine.plan import Sample
+from mercer.evidence.approximations import Approximation
 from mercer.evidence.coordinates import Evidence, Gradient
-from mercer.evidence.posterior import Approximation
 from mercer.evidence.sparse import evidence_on_device, sparse_evidence
 from mercer.kernels import Kernel
 

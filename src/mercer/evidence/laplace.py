@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from mercer.engine.plan import Sample
+from mercer.evidence.approximations import Approximation
 from mercer.evidence.coordinates import Gradient
 from mercer.evidence.inducing import Inducing, Weights, unexplained
-from mercer.evidence.posterior import Approximation, Posterior
+from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
 from mercer.losses import Loss

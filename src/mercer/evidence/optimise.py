@@ -18,11 +18,11 @@ from torch import Tensor
 
 from mercer.clock import Clock, StopKind, StopReason
 from mercer.engine.plan import Sample
+from mercer.evidence.approximations import Variational
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Gradient, Point
 from mercer.evidence.cuda_graph import RegressionEvidence
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
-from mercer.evidence.posterior import Variational
 from mercer.evidence.starts import PLAIN_NOISE
 from mercer.kernels import Kernel
 

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from mercer.engine.plan import Sample
+from mercer.evidence.approximations import Approximation
 from mercer.evidence.coordinates import Gradient
 from mercer.evidence.inducing import Inducing, Weights, unexplained
-from mercer.evidence.posterior import Approximation, Posterior
+from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
 
@@ -91,7 +92,7 @@ def sparse_evidence(
     weight w counts as w copies of itself, each with a k − q of its own. Rows of known noise s have σ² + s for σ².
 
     >>> from mercer.engine import make_plan
-    >>> from mercer.evidence.posterior import Variational
+    >>> from mercer.evidence.approximations import Variational
     >>> from mercer.kernels import Gaussian
     >>> from mercer.data import TensorRows
     >>> X = torch.linspace(-3, 3, 50, dtype=torch.float64)[:, None]

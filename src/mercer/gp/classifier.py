@@ -26,9 +26,10 @@ from mercer.base.probability_calibration import (
 from mercer.base.uncertainty import ClassUncertaintyMixin, normal_draws
 from mercer.clock import Clock
 from mercer.engine.plan import Sample
+from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.laplace import LaplaceEvidence
-from mercer.evidence.posterior import Approximation, Posterior, ProjectedProcess
+from mercer.evidence.posterior import Posterior
 from mercer.forward.uncertainty import BasisDistances
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import CALIBRATION_ROWS, leave_one_out_latent

@@ -18,8 +18,10 @@ from mercer.data import current_group
 from mercer.data.shard import ONE_PROCESS
 from mercer.engine import make_plan
 from mercer.engine.plan import Sample
-from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, ParameterPrior, Point, resolve_priors
-from mercer.evidence.posterior import Approximation, Posterior
+from mercer.evidence.approximations import Approximation
+from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
+from mercer.evidence.posterior import Posterior
+from mercer.evidence.priors import ParameterPrior, resolve_priors
 from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP

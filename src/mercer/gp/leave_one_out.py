@@ -21,7 +21,8 @@ from torch import Tensor
 from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.base.out_of_fold import LARGEST
 from mercer.engine.plan import Sample
-from mercer.evidence.posterior import Approximation, Posterior
+from mercer.evidence.approximations import Approximation
+from mercer.evidence.posterior import Posterior
 from mercer.gp.model import FittedGP
 from mercer.gp.svgp import expected_loss
 from mercer.kernels import Kernel

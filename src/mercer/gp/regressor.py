@@ -19,16 +19,16 @@ from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.plan import Sample, generator
+from mercer.evidence.approximations import Approximation, Full, SubsetOfData
 from mercer.evidence.coordinates import LEAST_NOISE, Evidence, Point
 from mercer.evidence.cuda_graph import RegressionEvidence
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence
-from mercer.evidence.posterior import Approximation, Full, Posterior, SubsetOfData, draw, log_density
+from mercer.evidence.posterior import Posterior, draw, log_density
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
 from mercer.evidence.starts import (
     PLAIN_NOISE,
-    SHORT,
     as_many_lengths,
     elsewhere,
     family_of,
@@ -268,14 +268,13 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         much for the exact evidence to be near theirs (pol).
         """
         little = task.approximation.bound and not (task.approximation.stochastic or task.has_many_rows)
-        share = SHORT if task.approximation.bound else 1.0
         family, plain_noise = named_family(self.kernel), BOUND_NOISE if little else PLAIN_NOISE
         if family is not None:
-            return plain_start(family, spread_rows(task.data), self.ard, share), plain_noise
+            return plain_start(family, spread_rows(task.data), self.ard, task.approximation.bound), plain_noise
         kernel, noise = self._tuned(task, task.data, min(FAMILY_ROWS, self.tuning_rows))
         if not (isinstance(self.kernel, str) and self.kernel == "auto"):
             return kernel, max(noise, plain_noise)
-        plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard, share)
+        plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard, task.approximation.bound)
         if task.clock.unlimited and noise < LITTLE_NOISE and family_of(kernel) is Gaussian:
             return as_many_lengths(kernel, plain), noise
         return plain, plain_noise

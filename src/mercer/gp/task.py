@@ -13,11 +13,11 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.engine import each_block
 from mercer.engine.plan import Sample
-from mercer.evidence.posterior import Approximation
+from mercer.evidence.approximations import Approximation
 from mercer.forward.nystroem import select_rows
 from mercer.gp.model import FittedGP, inverse_length_scales
 from mercer.kernels import Kernel
-from mercer.linalg import pivoted_rows, spread_out
+from mercer.linalg import exact_distances, pivoted_rows, spread_out
 from mercer.parts import require
 
 #: Rows outside of all subsets on which dense models of several subsets are compared.
@@ -118,10 +118,9 @@ def find_rows(Z: Tensor, data: Sample) -> np.ndarray:
     Z = Z.to(data.plan.device, data.plan.dtype)
     nearest = torch.full((len(Z),), torch.inf, dtype=Z.dtype, device=Z.device)
     index = torch.zeros(len(Z), dtype=torch.long, device=Z.device)
-    exact = "donot_use_mm_for_euclid_dist"  # zero between equal rows
 
     def visit(where: slice, block: Tensor) -> None:
-        apart = torch.cdist(Z, block, compute_mode=exact).masked_fill_(data.weight[where] <= 0, torch.inf)
+        apart = exact_distances(Z, block).masked_fill_(data.weight[where] <= 0, torch.inf)
         distance, at = apart.min(1)
         closer = distance < nearest
         nearest[closer] = distance[closer]
