@@ -15,14 +15,13 @@ from concurrent.futures import Future
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import lsq_linear, nnls
-
-from mercer.base.parameters import check
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -32,9 +31,9 @@ from papers.boost10.cvm import nonnegative_minimum  # noqa: E402
 from papers.depends import digest, functions_of  # noqa: E402
 from papers.greedy02 import surrogates as greedy_surrogates  # noqa: E402
 from papers.judge import judge  # noqa: E402
-from papers.measure import FIELDS, HERE, Job, Store, measure  # noqa: E402
+from papers.measure import CHECKED, FIELDS, HERE, OLD, Again, Job, Store, cheapest_of_each_change, measure  # noqa: E402
 from papers.mekl13.rivals import svm_2k  # noqa: E402
-from papers.rows import Drift, is_marked  # noqa: E402
+from papers.rows import Drift, mark  # noqa: E402
 
 STORE = Store.read()
 MODULES = {name: import_module(f"papers.{name}.paper") for name in pages.PAPERS}
@@ -69,6 +68,7 @@ def test_a_real_cell_has_not_moved(name):
     assert abs(now - before) <= drift.within, f"{name}: {now:.6g} instead of {before:.6g} ({drift.why})"
 
 
+@pytest.mark.long
 @pytest.mark.skipif("MERCER_DATA" in os.environ, reason="real cells are made again")
 @pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper in SURROGATES for name in SURROGATES[paper]])
 def test_a_surrogate_has_not_moved(paper, name):
@@ -93,7 +93,7 @@ def test_cells_of_a_quick_run_and_of_the_drift_test_are_jobs_of_every_paper():
 @pytest.mark.parametrize("paper", pages.PAPERS)
 def test_a_page_is_what_the_store_gives(paper):
     """Marks and their number depend on the source at hand, and are not compared."""
-    plain = lambda text: re.sub(r"( †)|(\d+ are of earlier code)", "", text)  # noqa: E731
+    plain = lambda text: re.sub(r" [†‡]|kept; .*", "", text)  # noqa: E731
     kept = (ROOT / "docs" / "reproduce" / f"{paper}.md").read_text(encoding="utf-8")
     made = "\n".join(pages.page(paper, STORE, pages.lines_of(paper, STORE))) + "\n"
     assert plain(kept) == plain(made), "run `python benchmarks/papers/run.py --report`"
@@ -112,10 +112,22 @@ def test_every_method_of_the_papers_has_a_public_call(call):
     names |= {name: getattr(mercer, name) for name in mercer.__all__}
     names["OneVsRestClassifier"] = import_module("sklearn.multiclass").OneVsRestClassifier
     rng = np.random.default_rng(0)
-    names |= {"X": rng.normal(size=(40, 2)), "y": rng.normal(size=40)}
-    made = eval(call, names)
-    if hasattr(made, "get_params"):
-        check(getattr(made, "estimator", made))  # as fit does
+    X = rng.normal(size=(24, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=24)
+    made = eval(call, names | {"X": X, "y": y})
+    if not hasattr(made, "fit"):
+        return
+    # the same call, on few rows and with few steps
+    model = getattr(made, "estimator", made)
+    short = {"n_learners": 2, "n_basis": 4, "max_iter": 2, "n_folds": 2} | (
+        {} if "kernel=" in call else {"kernel": names["Gaussian"](1.0)}
+    )
+    model.set_params(**{name: value for name, value in short.items() if name in model.get_params()})
+    numbers = "Regressor" in call
+    made.fit(X, y if numbers else np.where(y > 0, "a", "b"))
+    found = made.predict(X) if hasattr(made, "predict") else made.transform(X)
+    assert len(found) == 24
+    assert not numbers or np.isfinite(found).all()
 
 
 def test_a_cell_is_marked_once_a_function_that_it_called_has_changed(tmp_path):
@@ -139,7 +151,7 @@ def test_the_cheapest_cells_are_measured_first(tmp_path, monkeypatch):
     class Here:
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
-        def submit(self, function, job, trace):
+        def submit(self, function, job, trace, once):
             measured.append(job.seed)
             future: Future = Future()
             future.set_result(({}, 1.0, []))
@@ -194,13 +206,35 @@ def test_a_digest_sees_what_functions_do_and_name(tmp_path, monkeypatch):
     assert before not in changed
 
 
-def test_a_line_is_marked_if_a_cell_behind_it_is():
+def test_a_line_has_the_worst_mark_of_the_cells_behind_it():
     from papers.rows import Claim
 
     about = dict.fromkeys(FIELDS, "") | {"job": "k", "code": digest(())}
-    store = Store(Path(), {"a/1": about, "a/2": about | {"code": "earlier"}}, {"k": []})
-    assert [is_marked(store, Claim("", "", True, "", [cells])) for cells in ("a/1", "a/2", "a/", "b/")] == [
-        False, True, True, False]  # fmt: skip
+    cells = {"a/1": about, "a/2": about | {"code": "older"}, "a/3": about | {"code": "earlier"}}
+    store = Store(Path(), cells, {"k": []}, {"k": {"older": Again(digest(()), same=1)}})
+    found = [mark(store, Claim("", "", True, "", [cells])) for cells in ("a/1", "a/2", "a/", "b/")]
+    assert found == ["", CHECKED, OLD, ""]
+
+
+def test_cells_of_earlier_code_are_checked_once_one_of_them_came_out_the_same():
+    """By the code of each step from theirs to today's; a cell that came out otherwise undoes it. Times do not count."""
+    today = digest(())
+    cell = lambda code, error, job="k": {"job": job, "code": code, "error": error, "fit_s": len(code)}  # noqa: E731
+    kept = {"x/1": cell("a", 0.5), "x/2": cell("a", 0.25), "x/3": cell("b", 0.5), "x/4": cell("a", 0.5, "other")}
+    store = Store(Path(), kept, {"k": [], "other": []})
+    jobs = {name: SimpleNamespace(kind="k") for name in kept}
+    assert {*cheapest_of_each_change(store, jobs)} == {"x/1", "x/3"}  # a cell of each code; one of another function
+    store.compare(kept["x/1"], cell("b", 0.5))
+    assert store.mark("x/2") == OLD  # b is not today's
+    assert {*cheapest_of_each_change(store, jobs)} == {"x/3"}  # b stands for a as well
+    store.compare(kept["x/3"], cell(today, 0.5 + 1e-9))
+    assert [store.mark(name) for name in kept] == [CHECKED, CHECKED, CHECKED, OLD]
+    there = Store(Path(), {"x/9": cell(today, 1.0)}, {"k": ["src/mercer/gone.py:f"], "other": []})
+    there.cells["x/9"]["code"] = there.code("k")
+    store.take(there)  # cells of both are of today's code by more functions, and so are the steps
+    assert store.mark("x/2") == CHECKED
+    store.compare(kept["x/2"], cell(store.code("k"), 0.3))
+    assert [store.mark(name) for name in ("x/1", "x/2", "x/3")] == [OLD, OLD, CHECKED]
 
 
 @pytest.mark.parametrize("C", [1.0, 100.0, 10_000.0])

@@ -24,6 +24,11 @@ MACHINERY = tuple(f"benchmarks/papers/{name}.py" for name in ("depends", "measur
 
 def functions_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[str]:
     """Run a function, and name the functions of this repository that were called, as "module.py:Class.name"."""
+    return traced(function, arguments)[1]
+
+
+def traced(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, list[str]]:
+    """What a function returns, and the functions that it called."""
     codes: set[CodeType] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -33,7 +38,7 @@ def functions_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        function(*arguments)
+        result = function(*arguments)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
@@ -43,7 +48,7 @@ def functions_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
         if code.co_filename.startswith(own) and not code.co_qualname.startswith("<"):
             module = Path(code.co_filename).resolve().relative_to(ROOT).as_posix()
             found.add(f"{module}:{code.co_qualname.split('.<locals>')[0]}")
-    return sorted(name for name in found if not name.startswith(MACHINERY))
+    return result, sorted(name for name in found if not name.startswith(MACHINERY))
 
 
 @cache

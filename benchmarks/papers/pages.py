@@ -1,7 +1,8 @@
 """docs/reproduce, from the store: every printed number beside ours, every claim, and one line for each table.
 
 Nothing measured is typed by hand: `paper.toml` of a folder has the printed numbers, the choices where a paper is
-silent, and what is not to be had; its `paper.py` says which cells stand beside which number.
+silent, reasons of differences by table, and what is not to be had; its `paper.py` says which cells stand beside which
+number.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from papers.measure import HERE, Store
-from papers.rows import Claim, Row, is_marked
+from papers.measure import CHECKED, HERE, OLD, Store
+from papers.rows import Claim, Row, mark
 
 PAPERS = ("boost06", "boost10", "greedy02", "thesis09_mixtures", "thesis09_gp", "mekl13")
 WORDS = ("reproduced", "better", "worse", "more", "fewer", "no spread", "so here", "differs", "not measured")
-MARK = " †"
 
 
 def about(paper: str) -> dict[str, Any]:
@@ -63,18 +63,22 @@ def tally(store: Store, lines: Sequence[Row | Claim]) -> str:
     for kind, name in ((Row, ""), (Claim, "claims: ")):
         counts = Counter(line.word for line in lines if isinstance(line, kind))
         parts.append(name + ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word]))
-    return "; ".join(part for part in parts if not part.endswith(": ") and part) + MARK * any(
-        is_marked(store, line) for line in lines
-    )
+    marks = {mark(store, line) for line in lines}
+    worst = OLD if OLD in marks else CHECKED if CHECKED in marks else ""
+    return marked("; ".join(part for part in parts if not part.endswith(": ") and part), worst)
+
+
+def marked(text: str, sign: str) -> str:
+    return f"{text} {sign}" if sign else text
 
 
 def page(paper: str, store: Store, lines: list[Row | Claim]) -> Iterator[str]:
     told = about(paper)
     yield from (f"# {told['title']}", "", told["cite"], "")
     yield from (f"- {sentence}" for sentence in told["readings"])
-    cells = store.under(f"{paper}/")
-    old = sum(store.is_marked(f"{paper}/{name}") for name in cells)
-    yield from ("", f"{len(cells)} cells are kept; {old} are of earlier code and marked{MARK}.", "")
+    marks = Counter(store.mark(f"{paper}/{name}") for name in store.under(f"{paper}/"))
+    counts = f"{marks[OLD]} are of earlier code ({OLD}), {marks[CHECKED]} of earlier code that was checked ({CHECKED})"
+    yield from ("", f"{marks.total()} cells are kept; {counts}.", "")
     for where, own in grouped(lines).items():
         yield from (f"## {where}", "")
         numbers = [line for line in own if isinstance(line, Row)]
@@ -84,9 +88,11 @@ def page(paper: str, store: Store, lines: list[Row | Claim]) -> Iterator[str]:
             yield ""
         claims = [line for line in own if isinstance(line, Claim)]
         if claims:
-            rows = [[c.what + MARK * is_marked(store, c), c.word, c.outcome] for c in claims]
+            rows = [[marked(c.what, mark(store, c)), c.word, c.outcome] for c in claims]
             yield from table(["claim", "verdict", "ours"], rows)
             yield ""
+        if where in told.get("why", {}):
+            yield from (told["why"][where], "")
     if told["missing"]:
         yield from ("## Not to be had", "")
         yield from table(["where", "what", "why"], told["missing"])
@@ -97,7 +103,7 @@ def page(paper: str, store: Store, lines: list[Row | Claim]) -> Iterator[str]:
 def number(store: Store, row: Row) -> list[str]:
     """A printed number, ours, the difference in standard errors (positive where ours is better, or more), a verdict."""
     printed = short(row.printed) + (f" ± {short(row.spread)}" if row.spread is not None else "")
-    verdict, name = row.verdict, row.what + MARK * is_marked(store, row)
+    verdict, name = row.verdict, marked(row.what, mark(store, row))
     if verdict is None:
         return [name, printed, "–", "0", "–", row.word, spread(row.today)]
     z = f"{verdict.difference:+.1f}" if np.isfinite(verdict.difference) else "–"
@@ -123,8 +129,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def calls() -> Iterator[str]:
     """Every method and option of the papers with the call that reaches it (`calls.toml`)."""
     found = tomllib.loads((HERE / "calls.toml").read_text(encoding="utf-8"))
-    yield from ("# Methods and options of the papers, by call", "", found["text"].strip(), "")
+    yield from ("## Methods and options of the papers, by call", "", found["text"].strip(), "")
     for paper, entries in found["calls"].items():
-        yield from (f"## {paper}", "")
+        yield from (f"### {paper}", "")
         yield from table(["the paper has", "call"], [[item, f"`{call}`"] for item, call in entries])
         yield ""

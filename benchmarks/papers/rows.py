@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from papers.judge import Verdict, judge
-from papers.measure import Store
+from papers.measure import CHECKED, OLD, Store
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class Drift:
     short: tuple[int, ...] = ()
 
 
-def is_marked(store: Store, line: Row | Claim) -> bool:
-    """Whether a cell behind a line is of earlier code."""
-    behind = (name for name in store.cells if name.startswith(tuple(line.cells)))
-    return bool(line.cells) and any(map(store.is_marked, behind))
+def mark(store: Store, line: Row | Claim) -> str:
+    """The worst mark of the cells behind a line."""
+    behind = {store.mark(name) for name in store.cells if line.cells and name.startswith(tuple(line.cells))}
+    return OLD if OLD in behind else CHECKED if CHECKED in behind else ""
 
 
 def per_split(cells: dict[str, dict], key: str) -> list[float]:

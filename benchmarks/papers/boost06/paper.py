@@ -15,7 +15,7 @@ from scipy.stats import ttest_rel
 SPLITS, FEW = 10, 3
 #: Mean and deviation of the best test NMSE in percent over ten runs (table 3).
 PRINTED = {"single": (2.80, 0.06), "boosted": (1.76, 0.02)}
-QUICK = ("boost06/kin40k/single/0", "boost06/kin40k/boosted/0")
+QUICK = {"boost06/kin40k/single/0": (400,), "boost06/kin40k/boosted/0": (40,)}
 #: Tables 3 and 4: the first vectors of one curve.
 DRIFT = {"boost06/kin40k/single/0": Drift("nmse", 1.0, "percent of the variance, in float32; a choice may tip", (12,))}
 

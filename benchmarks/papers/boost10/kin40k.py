@@ -33,7 +33,7 @@ AS_PRINTED: dict[str, tuple[Learner, int, int | None]] = {
     "mp": (SingleVector(MatchingPursuit(60)), 1000, None),
     "max-res": (SingleVector(MaxResidual()), 1000, None),
     "ald": (SingleVector(ApproximateLinearDependence()), 1000, None),
-    "ran": (SingleVector(ResourceAllocating(n_candidates=1)), 1000, None),  # few are passed over, each is dear
+    "ran": (SingleVector(ResourceAllocating(n_candidates=1)), 1000, None),  # few are passed over
     "ensemble": (Ensemble(MaxResidual(), Rayleigh(), 50, 500, "all"), 500, None),
 }
 #: What the text says beside: MP a little better than BOOST, ONE-UPDATE slow, rows drawn once or again.

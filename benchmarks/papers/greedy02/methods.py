@@ -134,10 +134,25 @@ def percent_wrong(model: GreedyKernelRegressor, X: np.ndarray, y: np.ndarray) ->
 
 def minima(split: Split, c: float, n_basis: int, patience: int | None) -> dict[str, tuple[int, np.ndarray]]:
     """The whole path, read where each rule has its minimum: vectors, and values at the test rows."""
-    model = greedy(min(n_basis, len(split.X) - 3), c, stopping=Dependence(1e-6, 1)).fit(split.X, split.y)
+    return read(grown(split, c, n_basis), split, patience)
+
+
+def grown(split: Split, c: float, n_basis: int) -> GreedyKernelRegressor:
+    """A path that ends at `n_basis` vectors or at the first dependent column."""
+    return greedy(min(n_basis, len(split.X) - 3), c, stopping=Dependence(1e-6, 1)).fit(split.X, split.y)
+
+
+def read(model: GreedyKernelRegressor, split: Split, patience: int | None) -> dict[str, tuple[int, np.ndarray]]:
     sizes = {rule: 1 + minimum(model.history_[rule], patience) for rule in ("mdl", "aic")}
     values = model.path_predict(split.X_test, list(sizes.values()))
     return {rule: (sizes[rule], f) for rule, f in zip(sizes, values, strict=True)}
+
+
+def both_readings(split: Split, c: float, n_basis: int) -> dict[str, tuple[int, np.ndarray]]:
+    """One path, read at the first minimum that lasts, and at the smallest value of all ("whole")."""
+    model = grown(split, c, n_basis)
+    whole = {f"whole {rule}": found for rule, found in read(model, split, None).items()}
+    return read(model, split, PATIENCE) | whole
 
 
 def minimum(curve: np.ndarray, patience: int | None) -> int:
@@ -155,19 +170,17 @@ def wrong_side(values: np.ndarray, y: np.ndarray) -> int:
     return int(np.sum((values > 0) != (y > 0)))
 
 
-def choose_widths(
-    split: Split, widths: list[float], n_basis: int, patience: int | None, n_folds: int = 5
-) -> dict[str, float]:
-    """For each rule the width of least error in five-fold cross-validation on the training rows (section 6)."""
+def choose_widths(split: Split, widths: list[float], n_basis: int, n_folds: int = 5) -> dict[str, float]:
+    """For each rule and reading the width of least error in five-fold cross-validation on training rows (section 6)."""
     fold = np.random.default_rng(0).permutation(len(split.X)) % n_folds
-    wrong: dict[str, list[int]] = {"mdl": [], "aic": []}
+    wrong: dict[str, list[int]] = {}
     for c in widths:
         ins = [(fold != k, fold == k) for k in range(n_folds)]
         parts = [Split(split.X[a], split.y[a], split.X[b], split.y[b]) for a, b in ins]
-        found = [(minima(part, c, n_basis, patience), part.y_test) for part in parts]
-        for rule, errors in wrong.items():
-            errors.append(sum(wrong_side(one[rule][1], y) for one, y in found))
-    return {rule: widths[int(np.argmin(errors))] for rule, errors in wrong.items()}
+        found = [(both_readings(part, c, n_basis), part.y_test) for part in parts]
+        for key in found[0][0]:
+            wrong.setdefault(key, []).append(sum(wrong_side(one[key][1], y) for one, y in found))
+    return {key: widths[int(np.argmin(errors))] for key, errors in wrong.items()}
 
 
 @dataclass(frozen=True)
@@ -178,8 +191,8 @@ class DigitPath:
     wrong: dict[str, int]
 
 
-def choose_digit_width(split: Split, widths: list[float], n_rows: int = 2000, n_basis: int = 150) -> float:
-    """One width for all ten digits, by five-fold cross-validation on some rows and smaller models (ours)."""
+def digit_width_errors(split: Split, widths: list[float], n_rows: int = 2000, n_basis: int = 150) -> list[float]:
+    """Wrong rows of all ten digits by width, in five-fold cross-validation on some rows with smaller models (ours)."""
     rows = np.random.default_rng(0).permutation(len(split.X))[:n_rows]
     fold = np.arange(n_rows) % 5
     wrong = np.zeros(len(widths))
@@ -188,7 +201,7 @@ def choose_digit_width(split: Split, widths: list[float], n_rows: int = 2000, n_
             a, b = rows[fold != k], rows[fold == k]
             part = Split(split.X[a], split.y[a], split.X[b], split.y[b])
             wrong[i] += sum(digit(part, which, c, n_basis).wrong["aic"] for which in range(10))
-    return widths[int(np.argmin(wrong))]
+    return wrong.tolist()
 
 
 def digit(split: Split, which: int, c: float, n_basis: int) -> DigitPath:

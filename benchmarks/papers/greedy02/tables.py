@@ -22,9 +22,13 @@ def table1(p: int, seed: int) -> Cell:
     return {f"{name}, n = {n}": float(r[n - 1]) for name, r in found.items() for n in protocol.SYNTHETIC.sizes}
 
 
-def errors(data: str, seed: int) -> Cell:
-    """Tables 2 and 3, figures 5 and 6: squared errors and residuals; MRX also with Algorithm 2's own weights."""
+def errors(data: str, seed: int, n_sizes: int | None = None) -> Cell:
+    """Tables 2 and 3, figures 5 and 6: squared errors and residuals; MRX also with Algorithm 2's own weights.
+
+    The first `n_sizes` sizes alone if that many are asked for.
+    """
     split, setting = nth(data, seed)
+    setting = replace(setting, sizes=setting.sizes[:n_sizes])
     cell: Cell = {}
     for name, method in methods.METHODS.items():
         path = method(split, setting)
@@ -62,17 +66,19 @@ def table4(data: str, seed: int) -> Cell:
     return cell
 
 
-def table5(name: str, patience: int | None) -> Cell:
-    """Test errors in percent and sizes on all splits of a set; the width is chosen on the first one."""
-    splits = list(protocol.raetsch(name))
+def table5(name: str, n_splits: int | None = None, n_basis: int = protocol.RAETSCH_SIZE) -> Cell:
+    """Test errors in percent and sizes on all splits of a set, or the first; widths are chosen on the first one."""
+    splits = list(protocol.raetsch(name))[:n_splits]
     widths = [w * splits[0].X.shape[1] for w in protocol.WIDTHS_PER_INPUT]
-    cell: Cell = {"n_test": len(splits[0].y_test)}
-    for rule, c in methods.choose_widths(splits[0], widths, protocol.RAETSCH_SIZE, patience).items():
-        found = [methods.minima(split, c, protocol.RAETSCH_SIZE, patience)[rule] for split in splits]
-        cell[rule] = [
-            100 * methods.wrong_side(f, s.y_test) / len(s.y_test) for (_, f), s in zip(found, splits, strict=True)
-        ]
-        cell |= {f"{rule}_n": [size for size, _ in found], f"{rule}_c": c}
+    chosen = methods.choose_widths(splits[0], widths, n_basis)
+    cell: Cell = {"n_test": len(splits[0].y_test)} | {f"{key}_c": c for key, c in chosen.items()}
+    for split in splits:
+        found = {c: methods.both_readings(split, c, n_basis) for c in set(chosen.values())}
+        for key, c in chosen.items():
+            size, values = found[c][key]
+            percent = 100 * methods.wrong_side(values, split.y_test) / len(split.y_test)
+            cell.setdefault(key, []).append(percent)
+            cell.setdefault(f"{key}_n", []).append(size)
     return cell
 
 
@@ -80,31 +86,25 @@ def rival5(name: str, which: str) -> Cell:
     return rivals.table5(name, which)
 
 
-def today5(name: str) -> Cell:
+def today5(name: str, n_splits: int | None = None) -> Cell:
     """`GreedyKernelClassifier()` on the same splits."""
     found = []
-    for split in protocol.raetsch(name):
+    for split in list(protocol.raetsch(name))[:n_splits]:
         model = GreedyKernelClassifier(random_state=0, device="cpu").fit(split.X, split.y)
         found.append(100 * float(np.mean(model.predict(split.X_test) != split.y_test)))
     return {"errors": found}
 
 
-def table6() -> Cell:
-    """Wrong test rows of each digit against the rest, and sizes; one width for all digits."""
-    split = protocol.usps()
-    c = methods.choose_digit_width(split, [256 * w for w in protocol.USPS_WIDTHS_PER_INPUT])
-    cell: Cell = {"c": c}
-    for which in range(10):
-        found = methods.digit(split, which, c, protocol.USPS_SIZE)
-        for rule in ("aic", "mdl"):
-            cell |= {f"{which} {rule}": found.wrong[rule], f"{which} {rule}_n": found.sizes[rule]}
-    return cell
+def digit_width(n_rows: int = 2000) -> Cell:
+    """Wrong rows by width, from which the one width of table 6 is chosen."""
+    widths = [256 * w for w in protocol.USPS_WIDTHS_PER_INPUT]
+    return dict(zip(map(str, widths), methods.digit_width_errors(protocol.usps(), widths, n_rows), strict=True))
 
 
-def digit(which: int, c: float, size: int) -> Cell:
-    """One digit by a width and a limit given: the text says that more than 700 vectors lower the errors."""
-    found = methods.digit(protocol.usps(), which, c, size)
-    return {"wrong": found.wrong["aic"], "size": found.sizes["aic"]}
+def digit(which: int, size: int) -> Cell:
+    """Wrong test rows of a digit against the rest, and sizes."""
+    found = methods.digit(protocol.usps(), which, protocol.USPS_WIDTH, size)
+    return found.wrong | {f"{rule}_n": n for rule, n in found.sizes.items()}
 
 
 def rival6() -> Cell:

@@ -25,7 +25,6 @@ SETS = {
     "house-votes": "house_votes_84",
     "clean": "musk1",
     "pima": "pima",
-    "letter": "letter",
     "arrhythmia": "arrhythmia",
     "cmc": "cmc",
     "segmentation": "segment",
@@ -52,17 +51,10 @@ class Split:
 
 def table(name: str, raw: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and classes of one set. `raw` glass has its row number and `raw` wine no proline, since the paper counts
-    ten and twelve inputs.
-
-    The paper's letter has 432 inputs (images) and is no part of UCI; ours draws 50 rows of each of the letters A to J
-    of UCI's letter (16 inputs), by a generator of seed 0.
+    ten and twelve inputs. The paper's letter has 432 inputs (images) and is no part of UCI.
     """
     data = load(SETS[name])
     X, y = np.array(data.X, dtype=float), np.array(data.y)
-    if name == "letter":
-        rng = np.random.default_rng(0)
-        rows = np.concatenate([rng.choice(np.flatnonzero(y == k), 50, replace=False) for k in range(10)])
-        X, y = X[rows], y[rows]
     if raw and name == "glass":  # UCI's file is sorted by class; the copy here is not, and where in a class is lost
         number = np.empty(len(y))
         number[np.argsort(y, kind="stable")] = np.arange(1, len(y) + 1)
