@@ -51,3 +51,15 @@ def test_a_fit_of_many_columns_makes_no_products_of_pairs_of_inputs(monkeypatch)
     monkeypatch.setattr(class_experts.Features, "of", spy)
     ENRBFClassifier(random_state=0).fit(X, y)
     assert max(widest, default=0) <= 2 * 120 + 1
+
+
+def test_irls_to_its_end_finds_a_single_component_in_one_iteration():
+    """One component has all responsibility, so its M step alone is a logistic regression."""
+    X, y = classes_of(100, 2, 2)
+    given: dict = {"training": "em", "regularization": 1.0, "tol": 1e-13}
+    found = [
+        ENRBFClassifier(1, newton_steps=steps, max_iter=iterations, **given).fit(X, y).coef_
+        for steps, iterations in ((100, 1), (1, 50), (1, 1))
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+    assert abs(found[2] - found[1]).max() > 0.1

@@ -42,10 +42,6 @@ class ClassTable(Experts):
     def further(self, x: Tensor, y: Tensor) -> Sequence[Tensor]:
         return (indicators(y, self.table.shape[1]),)
 
-    def coefficients(self, layout: Features) -> Tensor:
-        logs = self.table.log().clamp(min=NEVER)
-        return torch.cat([logs.new_zeros(len(logs), layout.size), logs], 1)
-
     def log_density(self, x: Tensor, y: Tensor) -> Tensor:
         return self.table.log().clamp(min=NEVER)[:, y[0].long()]
 
@@ -80,8 +76,8 @@ class LogisticExperts(Experts):
 
     `coef` is k × c × (1 + D), the intercept first, with one row of coefficients for two classes (c = 1) and one per
     class for more. The penalty is (λ/2)‖slopes‖² per component. The M step is one Newton step of IRLS (eq. 3.10 to
-    3.13) per EM iteration, where the thesis iterates IRLS to the end inside each: the same fixed points for one pass
-    over the rows, and the loop shortens a step after which the likelihood would have fallen.
+    3.13) per EM iteration, and the loop shortens a step after which the likelihood would have fallen. The thesis
+    iterates IRLS to the end inside each (`newton_steps` above one): the same fixed points, for many passes.
 
     With more than `LARGEST_HESSIAN` coefficients per component the step is that of Böhning's bound: the curvature of a
     softmax is at most ½ Σ r [1; x][1; x]ᵀ for each class by itself, so the likelihood never falls and the cost is
@@ -96,6 +92,7 @@ class LogisticExperts(Experts):
     ridge: float
     #: The weight of all rows.
     total: float
+    newton_steps: int = 1
 
     @classmethod
     def start(cls, k: int, D: int, n_classes: int, ridge: float, total: float, device: torch.device) -> Self:

@@ -16,6 +16,7 @@ from mercer.base.classifier import SetClassifier, fit_set_scores
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import AUTO, integer, literal, number
 from mercer.base.probability_calibration import LabelledProbabilities, fit_power_and_bias, log_probabilities
+from mercer.base.uncertainty import LEAST_CURVATURE
 from mercer.clock import StopReason
 from mercer.engine import Sample
 from mercer.mixture.class_experts import LogisticExperts, indicators
@@ -35,7 +36,7 @@ from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.local_logistic import fit_by_gradients
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import logistic_weights
-from mercer.mixture.uncertainty import LEAST_CURVATURE, UncertainClasses, weight_posterior
+from mercer.mixture.uncertainty import UncertainClasses, weight_posterior
 from mercer.preprocessing.inputs import ClassTargets, InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.validate import penalty_in_units
@@ -66,7 +67,7 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
         frequencies predicts these.
     """
 
-    _classes: ClassVar[bool] = True
+    _is_classifier: ClassVar[bool] = True
     #: Whether local models have slopes, where gates are found by leave-one-out errors.
     _linear: ClassVar[bool] = False
     #: Whether they are shares of classes.
@@ -154,9 +155,9 @@ class ENRBFClassifier(MixtureClassifier):
     with one logistic function per component for two classes. EM maximises the joint log-likelihood
     :math:`\sum_n \omega_n \log \sum_j p(j)\,\mathcal N(x_n; \mu_j, \Sigma_j)\,P(y_n \mid x_n, j)` less
     :math:`(\lambda/2) \sum_j \|w_j\|^2`, subject to a floor on the covariances. It never falls. The M step of the
-    experts is one Newton step of IRLS, shortened where needed; the thesis iterates it to its end each time, which
-    takes many passes over the rows to the same fixed points. (Its eq. 3.6 prints "arg min" for the M step; the
-    maximum is meant, and its likelihood below eq. 3.4 lacks the logarithm.)
+    experts is one Newton step of IRLS, shortened where needed; the thesis iterates it to its end each time
+    (`newton_steps`), which takes many passes over the rows to the same fixed points. (Its eq. 3.6 prints "arg min" for
+    the M step; the maximum is meant, and its likelihood below eq. 3.4 lacks the logarithm.)
 
     Parameters
     ----------
@@ -169,6 +170,9 @@ class ENRBFClassifier(MixtureClassifier):
         λ, on inputs of unit variance; 1/C of scikit-learn's `LogisticRegression`, which one component is. "auto" is a
         quarter of the penalty of the local linear models, between 0.1 and 1, and 1 for "em". Weights of rows count
         against a number; without it their unit means nothing.
+    newton_steps : int, default 1
+        Newton steps of the local models in each iteration of EM at most. Above one they end when they gain less than
+        `tol` per row: 100 is the thesis' IRLS to its end.
 
     Attributes
     ----------
@@ -197,6 +201,7 @@ class ENRBFClassifier(MixtureClassifier):
     _: KW_ONLY
     training: Annotated[str, literal("leave-one-out", "em")] = "leave-one-out"
     regularization: Annotated[float | str, AUTO | number(0.0)] = "auto"
+    newton_steps: Annotated[int, integer()] = 1
 
     _linear: ClassVar[bool] = True
 
@@ -223,7 +228,12 @@ class ENRBFClassifier(MixtureClassifier):
 
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         D, C = sample.rows.n_columns, setting.n_classes
-        return lambda k: LogisticExperts.start(k, D, C, setting.ridge, sample.total_weight, sample.plan.device)
+
+        def experts(k: int) -> Experts:
+            made = LogisticExperts.start(k, D, C, setting.ridge, sample.total_weight, sample.plan.device)
+            return replace(made, newton_steps=self.newton_steps)
+
+        return experts
 
     def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts

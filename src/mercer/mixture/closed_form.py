@@ -19,11 +19,10 @@ from torch import Tensor
 from mercer.base.out_of_fold import LARGEST
 from mercer.clock import Clock, StopKind, StopReason
 from mercer.engine import Sample
-from mercer.linalg import spread_out
 from mercer.mixture.em import Mixture
 from mercer.mixture.experts import NoExperts
 from mercer.mixture.features import Features, columns
-from mercer.mixture.fit import MixtureSettings
+from mercer.mixture.fit import MixtureSettings, k_means
 from mercer.mixture.gates import Floor, make_gates
 from mercer.mixture.n_components import ChosenSize
 from mercer.mixture.output_weights import local_inputs
@@ -46,7 +45,6 @@ ROWS_A_COLUMN = 2
 LEAST_RELEVANCE = 1e-2
 #: Relevances are used if the error is below this share of that without: they have seen rows of the trial.
 CLEARLY = 0.95
-LLOYD_STEPS = 15
 #: Share of a time budget after which no further size is tried.
 TIME_SHARE = 0.5
 
@@ -165,7 +163,7 @@ class GateSearch:
             many |= self.classes and not self.shares and k * q * table.Y.shape[1] > MOST_OF_CLASSES
             if found and (many or self.setting.clock.expired(until=TIME_SHARE)):
                 break
-            centres = k_means(U, table.weight, k, rng)
+            centres, _ = k_means(U, table.weight, k, rng)
             tried = NARROW_WIDTHS if self.narrow else WIDTHS
             widths = mean_distance(U) * np.array(tried if len(centres) > 1 else (1.0,))
             trials = [self._trial(table, U, centres, width) for width in widths.tolist()]
@@ -213,7 +211,7 @@ class GateSearch:
             return [plain]
         if len(index) < ROWS_A_COLUMN * D:
             return [plain, torch.diag(correlations(table).clamp(min=LEAST_RELEVANCE))]
-        group = None if sample.groups is None else torch.as_tensor(sample.groups)
+        group = None if sample.column_groups is None else torch.as_tensor(sample.column_groups)
         relevance = relevances(X[index], table.Y[index], table.weight[index], group)
         return [plain, torch.diag(relevance.to(X).clamp(min=LEAST_RELEVANCE))]
 
@@ -249,20 +247,6 @@ def mean_distance(U: Tensor) -> float:
     """The mean distance between the first 300 rows; 1 if all are the same."""
     mean = float(torch.cdist(U[:300], U[:300]).mean())
     return mean if mean > 0 else 1.0
-
-
-def k_means(U: Tensor, weight: Tensor, k: int, rng: np.random.Generator) -> Tensor:
-    """At most k centres by Lloyd's steps from k-means++; fewer if there are fewer distinct rows."""
-    centres = U[spread_out(U, min(k, len(U)), rng, weight, distinct=True)]
-    for _ in range(LLOYD_STEPS):
-        labels = torch.addmm(centres.square().sum(1), U, centres.T, alpha=-2).argmin(1)
-        mass = torch.zeros(len(centres), dtype=U.dtype, device=U.device).index_add_(0, labels, weight)
-        sums = torch.zeros_like(centres).index_add_(0, labels, weight[:, None] * U)
-        moved = torch.where(mass[:, None] > 0, sums / mass.clamp(min=1e-300)[:, None], centres)
-        if torch.equal(moved, centres):
-            break
-        centres = moved
-    return centres
 
 
 def located_size(sample: Sample, form: GateSearch, rng: np.random.Generator) -> ChosenSize:

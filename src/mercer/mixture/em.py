@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,10 +17,10 @@ from mercer.clock import RUNNING, Clock, StopKind, StopReason
 from mercer.engine import Plan, Sample, each_block
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import Features, columns
-from mercer.mixture.gates import Floor, Gates, gates_from_sums, make_gates
+from mercer.mixture.gates import Floor, Gates, gates_from_sums
 
-#: Rows' worth of responsibility below which a component is moved elsewhere, and below which it is removed.
-FAINT, DEAD = 0.5, 1e-8
+#: Rows' worth of responsibility below which a component is removed.
+DEAD = 1e-8
 #: Shortest share of a Newton step that is tried before the loop ends.
 SHORTEST_STEP = 2.0**-12
 #: Fall of the objective, relative to its size, that counts as rounding.
@@ -58,21 +57,30 @@ class Mixture:
 
     def log_joint(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """A function of a block's inputs, targets and features: log p(x, y, j), k × n."""
-        linear = self.experts.coefficients(self.layout)
-        if not (self.gates.expandable and self.experts.expandable):
-            return lambda x, y, psi: _plus(self.gates.whitened(x), self.experts.log_density(x, y))
-        C = self.gates.coefficients(self.layout)
-        if linear is None:
-            return lambda x, y, psi: _plus(C @ psi, self.experts.log_density(x, y))
-        C = torch.cat([C + linear[:, : self.layout.size], linear[:, self.layout.size :]], 1)
-        return lambda x, y, psi: C @ psi
+        log_gates = self._log_gates()
+
+        def function(x: Tensor, y: Tensor, psi: Tensor) -> Tensor:
+            densities = self.experts.log_density(x, y)
+            return log_gates(x, psi) if densities is None else log_gates(x, psi).add_(densities)
+
+        return function
 
     def log_gates(self) -> Callable[[Tensor], Tensor]:
         """A function of a block's inputs: log p(x, j), k × n."""
+        log_gates = self._log_gates()
+
+        def function(x: Tensor) -> Tensor:
+            x = x.clamp(-FAR, FAR)
+            return log_gates(x, self.layout.of(x))
+
+        return function
+
+    def _log_gates(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """A function of inputs and features: log p(x, j), as coefficients of the features if they are accurate."""
         if not self.gates.expandable:
-            return lambda x: self.gates.whitened(x.clamp(-FAR, FAR))
+            return lambda x, psi: self.gates.whitened(x)
         C = self.gates.coefficients(self.layout)
-        return lambda x: C @ self.layout.of(x.clamp(-FAR, FAR))
+        return lambda x, psi: C @ psi[: self.layout.size]
 
     def block_rows(self, plan: Plan, width: int = 0) -> int:
         """Rows of a block that fits in cache with its features, responsibilities, experts and `width` more numbers."""
@@ -81,52 +89,42 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Results of one pass: penalised log-likelihood, sums for the M step, and the row of least likelihood."""
+    """Results of one pass: penalised log-likelihood, and sums for the M step."""
 
     objective: float
     moments: Tensor
     sums: dict[str, Tensor]
-    worst: int
 
 
-def expectation(sample: Sample, mixture: Mixture) -> Expectation:
-    """The E step, and all sums over rows that the M step needs."""
-    log_joint, experts, layout = mixture.log_joint(), mixture.experts, mixture.layout
+def expectation(sample: Sample, mixture: Mixture, experts: Experts | None = None) -> Expectation:
+    """The E step, and all sums over rows that the M step needs.
+
+    With `experts` the sums are theirs and the objective is their penalised part of the expected log-likelihood, under
+    the responsibilities of `mixture`.
+    """
+    log_joint, layout, inner = mixture.log_joint(), mixture.layout, experts is not None
+    experts = mixture.experts if experts is None else experts
     totals: dict[str, Tensor] = {}
-    worst = torch.full((), torch.inf, dtype=torch.float64, device=sample.plan.device)
-    at = torch.zeros((), dtype=torch.int64, device=sample.plan.device)
 
     def visit(where: slice, block: Tensor) -> None:
         x, y, w = columns(block), sample.Y[where].T, sample.weight[where]
         psi = layout.of(x, experts.further(x, y))
         R, log_p = posterior(log_joint(x, y, psi))
         R *= w
-        new = {"moments": R @ psi.T, "log_likelihood": w @ log_p, **experts.sums(x, y, R, psi)}
+        density = experts.log_density(x, y) if inner else None
+        likelihood = w @ log_p if density is None else (R * density).sum()
+        new = {"moments": R @ psi.T, "log_likelihood": likelihood, **experts.sums(x, y, R, psi)}
         if not totals:
             totals.update({name: torch.zeros_like(value) for name, value in new.items()})
-        if len(w):
-            lowest, row = torch.where(w > 0, log_p, torch.inf).min(0)
-            at.copy_(torch.where(lowest < worst, row + where.start, at))
-            worst.copy_(torch.minimum(lowest, worst))
         for name, value in new.items():
             totals[name].add_(value)
 
     each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
     if not totals:  # a process without rows takes part with sums over none
         visit(slice(0, 0), sample.rows.take(torch.arange(0)))
-    summed, row = (totals, int(at)) if not sample.rows.shard.divided else _of_all(sample, totals, worst, int(at))
+    summed = dict(zip(totals, sample.rows.shard.group.sums(*totals.values()), strict=True))
     objective = float(summed.pop("log_likelihood") - experts.penalty())
-    return Expectation(objective, summed.pop("moments"), summed, row)
-
-
-def _of_all(sample: Sample, totals: dict[str, Tensor], worst: Tensor, place: int) -> tuple[dict[str, Tensor], int]:
-    """Sum over the rows of all processes, and find the row of least likelihood of all, by one collective."""
-    shard = sample.rows.shard
-    number = int(shard.global_indices(np.array([place]))[0]) if sample.rows.n_rows else 0
-    lowest = worst.new_zeros(shard.group.size, 2)  # of each process, which fills its own place
-    lowest[shard.group.rank, 0], lowest[shard.group.rank, 1] = worst, number
-    *sums, lowest = shard.group.sums(*totals.values(), lowest)
-    return dict(zip(totals, sums, strict=True)), int(min(lowest.tolist())[1])
+    return Expectation(objective, summed.pop("moments"), summed)
 
 
 def posterior(log_joint: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +142,6 @@ class EMResult:
     mixture: Mixture
     path: list[float]
     stop_reason: StopReason
-    worst: int = 0
 
     @property
     def objective(self) -> float:
@@ -171,16 +168,15 @@ def fit_em(
     any_callbacks = any(sample.rows.shard.group.gather(bool(callbacks)))
     began = clock.elapsed()
     state = expectation(sample, mixture)
-    result = EMResult(mixture, [state.objective / sample.total_weight], RUNNING, state.worst)
-    pace, moves = clock.elapsed() - began, 2 * mixture.n_components
+    result = EMResult(mixture, [state.objective / sample.total_weight], RUNNING)
+    pace = clock.elapsed() - began
     try:
         for _ in range(done, max_iter):
             if clock.expired(needing=pace, until=share):
                 return replace(result, stop_reason=clock.stop_reason())
             began = clock.elapsed()
             slack = ROUNDING * (abs(state.objective) + sample.total_weight)
-            for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
-                moves -= moved
+            for proposal in _proposals(sample, result.mixture, state, tol):
                 trial = expectation(sample, proposal)
                 if trial.objective >= state.objective - slack:
                     break
@@ -189,12 +185,12 @@ def fit_em(
                 return replace(result, stop_reason=why)
             gain = (trial.objective - state.objective) / sample.total_weight
             state = trial
-            result = EMResult(proposal, [*result.path, state.objective / sample.total_weight], RUNNING, state.worst)
+            result = EMResult(proposal, [*result.path, state.objective / sample.total_weight], RUNNING)
             pace = clock.elapsed() - began
             asked = [bool(callback(result)) for callback in callbacks]
             if any_callbacks and any(sample.rows.shard.group.gather(any(asked))):
                 return replace(result, stop_reason=StopReason("a callback asked to stop", StopKind.CALLBACK))
-            if gain < tol and not moved:
+            if gain < tol:
                 sentence = f"the log-likelihood rose by less than tol={tol:g} per row"
                 return replace(result, stop_reason=StopReason(sentence, StopKind.CONVERGED))
     except KeyboardInterrupt:
@@ -213,49 +209,46 @@ def maximisation(mixture: Mixture, state: Expectation, step: float = 1.0) -> Mix
     )
 
 
-def _proposals(sample: Sample, mixture: Mixture, state: Expectation, may_move: bool) -> Iterator[tuple[bool, Mixture]]:
-    """Propose next mixtures: an empty component moved to the worst row, the M step, then shorter Newton steps.
+def iterated(sample: Sample, mixture: Mixture, tol: float) -> Experts:
+    """Experts after several Newton steps, with the responsibilities of `mixture` held (IRLS, eq. 3.10 to 3.13).
 
-    Dead components are removed; one of them may return as the component that is moved. There is no proposal if all
-    components are dead or sums are NaN. Components of fixed gates stay where they are.
+    A step is halved where their part of the expected log-likelihood falls. They end when it rises by less than `tol`
+    per unit of weight.
     """
-    rows = state.moments[:, 0] / sample.mean_weight
+    experts, step = mixture.experts, 1.0
+    state = expectation(sample, mixture, experts)
+    for _ in range(experts.newton_steps):
+        trial = experts.updated(state.moments, state.sums, mixture.layout, step)
+        found = expectation(sample, mixture, trial)
+        gain = found.objective - state.objective
+        if not gain > 0:
+            step /= 2
+            continue
+        experts, state, step = trial, found, 1.0
+        if gain < tol * sample.total_weight:
+            break
+    return experts
+
+
+def _proposals(sample: Sample, mixture: Mixture, state: Expectation, tol: float) -> Iterator[Mixture]:
+    """Propose next mixtures: the M step without components that have lost their rows, then shorter Newton steps.
+
+    There is no proposal if all components are dead or sums are NaN. Components of fixed gates stay.
+    """
+    alive = (state.moments[:, 0] > DEAD * sample.mean_weight).nonzero()[:, 0]
     if mixture.fixed:
-        rows = torch.ones_like(rows)
-    alive = (rows > DEAD).nonzero()[:, 0]
+        alive = torch.arange(mixture.n_components, device=alive.device)
     if not len(alive):
         return
-    lost = len(alive) < len(rows)
-    if lost:
+    if len(alive) < mixture.n_components:
         mixture = mixture.select(alive)
         sums = {name: value[alive] for name, value in state.sums.items()}
-        state, rows = replace(state, moments=state.moments[alive], sums=sums), rows[alive]
-    if may_move and (lost or float(rows.min()) < FAINT):
-        every = torch.arange(len(rows), device=rows.device)
-        after = maximisation(mixture, state)
-        if lost:
-            after = after.select(torch.cat([every, rows.argmax()[None]]))
-        yield True, _moved(sample, after, len(rows) if lost else int(rows.argmin()), state.worst)
+        state = replace(state, moments=state.moments[alive], sums=sums)
+    if mixture.experts.newton_steps > 1:
+        yield replace(maximisation(mixture, state), experts=iterated(sample, mixture, tol))
     step = 1.0
     while step >= SHORTEST_STEP:
-        yield False, maximisation(mixture, state, step)
+        yield maximisation(mixture, state, step)
         if not mixture.experts.newton:
             return
         step /= 2
-
-
-def _moved(sample: Sample, mixture: Mixture, j: int, row: int) -> Mixture:
-    """Move component j to a row, with one row's weight and half the mean extent; its expert is unchanged."""
-    gates, share = mixture.gates, sample.mean_weight / sample.total_weight
-    means, weights, covariances = gates.means.clone(), gates.weights.clone(), gates.covariances.clone()
-    means[j] = columns(sample.rows.fetch(torch.tensor([row])))[:, 0]
-    shape = (-1,) + (1,) * (covariances.ndim - 1)
-    covariances[j] = (gates.weights.reshape(shape) * gates.covariances).sum(0) / 4
-    weights[j] = 0.0
-    weights = weights / weights.sum().clamp(min=1e-300) * (1 - share)
-    weights[j] = share
-    return replace(mixture, gates=make_gates(weights, means, covariances, mixture.floor))
-
-
-def _plus(log_gates: Tensor, log_experts: Tensor | None) -> Tensor:
-    return log_gates if log_experts is None else log_gates.add_(log_experts)

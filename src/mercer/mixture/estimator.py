@@ -18,6 +18,7 @@ from mercer.base.parameters import AUTO, check, integer, literal, number
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
 from mercer.engine import Plan, Sample, each_block, make_plan
+from mercer.engine.plan import generator
 from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.experts import Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.features import columns
@@ -113,7 +114,7 @@ class MixtureEstimator(BaseKernelEstimator):
     covariance_floor: Annotated[float, number(1e-12, 1.0, open_high=True)] = 1e-4
 
     #: Whether the targets are classes.
-    _classes: ClassVar[bool]
+    _is_classifier: ClassVar[bool]
     #: Whether a larger mixture starts from a smaller one.
     _grows: ClassVar[bool] = True
 
@@ -168,7 +169,9 @@ class MixtureEstimator(BaseKernelEstimator):
         check(self)
         group = current_group()
         clock = Clock(self.time_budget, group=group)
-        given = collect_small_table(read(self, X, y, sample_weight, classes=self._classes, group=group), MERGED_ROWS)
+        given = collect_small_table(
+            read(self, X, y, sample_weight, classes=self._is_classifier, group=group), MERGED_ROWS
+        )
         self._keep(**fitting_group(given, group).first(lambda: self._fitted(given, clock)))
         clock.raise_interrupt()
         return self
@@ -178,22 +181,22 @@ class MixtureEstimator(BaseKernelEstimator):
         shard = given.shard
         weight, unit = unit_weights(given.weight, shard)
         ridge = self._ridge(unit, shard.total(weight.sum()))
-        targets = code_targets(given.y, weight, classes=self._classes, shard=shard)
+        targets = code_targets(given.y, weight, classes=self._is_classifier, shard=shard)
         given, Y = merged(replace(given, weight=weight), self._encode(targets, given.y))
         plan = self._plan(given.rows.n_rows)
         inputs, variance = _inputs(given, plan, self.scale_inputs)
         coded, w = (torch.as_tensor(a, device=plan.device) for a in (Y, given.weight))
         sample = Sample(inputs.rows(given.rows, plan), coded, w, plan)
-        setting = self._setting(ridge, variance, clock, len(targets.classes) if self._classes else 0)
+        setting = self._setting(ridge, variance, clock, len(targets.classes) if self._is_classifier else 0)
         setting = replace(setting, rounding=rounding_variance(sample))
-        rng = self._generator(shard.group)
+        rng = generator(self.random_state, shard.group)
         size = self._size(sample, self._trials(setting, targets), setting, rng)
         setting = setting if size.ridge is None else replace(setting, ridge=size.ridge)
         before = clock.elapsed()
         k = size.sizes[-1]
         fitted = self._train(sample, k, setting, rng, size.start)
         seconds = clock.elapsed() - before + size.seconds
-        labels = Y[sample.alive, 0] if self._classes else np.zeros(len(sample.alive))
+        labels = Y[sample.alive, 0] if self._is_classifier else np.zeros(len(sample.alive))
 
         def trials(unheard: MixtureSettings) -> Trials:
             return replace(self._trials(unheard, targets), located=size.located)
@@ -206,7 +209,7 @@ class MixtureEstimator(BaseKernelEstimator):
             **gate_attributes(fitted, self._wanted(k, setting.n_classes), inputs),
             **self._described(fitted, inputs, targets, sample),
             **self._calibrated(fitted, targets, given, refits),
-            "classes_": targets.classes if self._classes else None,
+            "classes_": targets.classes if self._is_classifier else None,
             "targets_": targets,
             "inputs_": inputs,
             "mixture_": fitted.mixture,
@@ -261,7 +264,7 @@ class MixtureEstimator(BaseKernelEstimator):
             predictions = self._predictor(fitted.mixture, fitted.output_weights)(x)
             return self._score(targets, predictions, test.Y.T, test.weight)
 
-        return Trials(train, score, setting.clock, grows=self._grows, classes=self._classes)
+        return Trials(train, score, setting.clock, grows=self._grows, classes=self._is_classifier)
 
     # Functions of new rows
 
@@ -295,8 +298,8 @@ class MixtureEstimator(BaseKernelEstimator):
     def responsibilities(self, X: Any, y: Any) -> np.ndarray:
         """p(j | x, y): the responsibility of each component for rows `X` with targets `y`, n × k."""
         check_is_fitted(self)
-        y = checked_targets(host(y), self._classes, self)
-        if self._classes:
+        y = checked_targets(host(y), self._is_classifier, self)
+        if self._is_classifier:
             self.targets_.require_known(y, "y")
         Y, n = self._encode(self.targets_, y), read_new(self, X).n_rows
         require(len(Y) == n, "y", f"of length {n}", len(Y))

@@ -1,7 +1,7 @@
 """Experts p(y | x, j) of components: none, a constant or a linear form with Gaussian noise.
 
-An expert defines the features of the targets it needs, its log density as coefficients of all features (or directly,
-if it is not linear in them), and its M step from the sums over rows. Experts of classes are in `class_experts`.
+An expert defines the features of the targets that its M step needs, its log density, and the M step from the sums over
+rows. Experts of classes are in `class_experts`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mercer.mixture.features import Features
-from mercer.mixture.gates import EPS, EXPANSION_ERROR
+from mercer.mixture.gates import EPS
 
 Sums = dict[str, Tensor]
 
@@ -29,25 +29,17 @@ class Experts(ABC):
     by_component: ClassVar[tuple[str, ...]] = ()
     #: Whether the sums must hold all products of inputs.
     needs_products = False
-    #: Whether the M step is one Newton step, which may have to be shortened.
+    #: Whether the M step is one of Newton steps, which may have to be shortened, and how many it has at most.
     newton = False
+    newton_steps = 1
 
     def further(self, x: Tensor, y: Tensor) -> Sequence[Tensor]:
         """Features of the targets of a block x (D × n), y (p × n): tensors of n columns, q rows together."""
         return ()
 
-    def coefficients(self, layout: Features) -> Tensor | None:
-        """log p(y | x, j) as k × (F + q) coefficients of the features; None if it is not linear in them."""
-        return None
-
     def log_density(self, x: Tensor, y: Tensor) -> Tensor | None:
-        """log p(y | x, j), k × n, without the features' rounding; None if there are no experts."""
+        """log p(y | x, j), k × n; None if there are no experts."""
         return None
-
-    @property
-    def expandable(self) -> bool:
-        """Whether `coefficients` are accurate enough."""
-        return True
 
     def sums(self, x: Tensor, y: Tensor, R: Tensor, psi: Tensor) -> Sums:
         """Sums that the M step needs besides R Ψᵀ."""
@@ -112,14 +104,6 @@ class NoisyExperts(Experts):
     def width(self) -> int:
         return self.intercept.numel()
 
-    def _constant(self) -> Tensor:
-        """The part of the log density that depends on neither inputs nor targets, k × 1."""
-        return -0.5 * (log(2 * pi) + self.noise.log() + self.intercept.square() / self.noise).sum(1, keepdim=True)
-
-    def _of_targets(self) -> Tensor:
-        """The coefficients of y and y², k × 2p."""
-        return torch.cat([self.intercept / self.noise, -0.5 / self.noise], 1)
-
 
 @final
 @dataclass(frozen=True)
@@ -132,14 +116,6 @@ class ConstantExperts(NoisyExperts):
 
     def further(self, x: Tensor, y: Tensor) -> Sequence[Tensor]:
         return y, y.square()
-
-    def coefficients(self, layout: Features) -> Tensor:
-        constant = self._constant()
-        return torch.cat([constant, constant.new_zeros(len(constant), layout.size - 1), self._of_targets()], 1)
-
-    @property
-    def expandable(self) -> bool:
-        return bool((EPS * (1 + self.intercept.square() / self.noise)).max() < EXPANSION_ERROR)
 
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
         n, p = moments[:, :1], self.intercept.shape[1]
@@ -171,18 +147,6 @@ class LinearExperts(NoisyExperts):
 
     def further(self, x: Tensor, y: Tensor) -> Sequence[Tensor]:
         return y, y.square(), (y[:, None] * x).flatten(0, 1)  # output by output
-
-    def coefficients(self, layout: Features) -> Tensor:
-        b, precision = self.coef, 1 / self.noise
-        scaled = b * precision[:, :, None]
-        linear = -(scaled * self.intercept[:, :, None]).sum(1)
-        second = -0.5 * layout.quadratic(b.mT @ scaled)
-        return torch.cat([self._constant(), linear, second, self._of_targets(), scaled.flatten(1)], 1)
-
-    @property
-    def expandable(self) -> bool:
-        size = (self.coef.square().sum(2) * self.coef.shape[2] + self.intercept.square()) / self.noise
-        return bool((EPS * (1 + size)).max() < EXPANSION_ERROR)
 
     def penalty(self) -> Tensor:
         return 0.5 * self.ridge * (self.coef.square().sum(2) / self.noise).sum()

@@ -27,6 +27,7 @@ from mercer.mixture.gates import Floor, gates_from_sums
 START_ROWS = 20_000
 #: EM iterations after which starts are compared.
 TRIAL_ITERATIONS = 30
+#: Most steps of k-means.
 LLOYD_STEPS = 20
 
 
@@ -175,31 +176,34 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
     if style == "targets":  # targets count as much as all inputs together
         X = torch.cat([X, X.shape[1] ** 0.5 * sample.Y], 1)
     w = sample.weight
-    centres = seeds(X, w, k, rng, apart=style != "random")
-    for _ in range(LLOYD_STEPS if style != "random" else 0):
-        labels = _nearest(X, centres)
-        R = (labels == torch.arange(len(centres), device=X.device)[:, None]) * w
-        mass = R.sum(1, keepdim=True)
-        moved = torch.where(mass > 0, (R @ X) / mass.clamp(min=1e-300), centres)
-        if torch.equal(moved, centres):
-            break
-        centres = moved
-    labels = _nearest(X, centres)
+    _, labels = k_means(X, w, k, rng) if style != "random" else _labelled(X, random_rows(X, w, k, rng))
     used = labels[w > 0].unique()  # labels with positive weight; rows of other labels join the first of them
     return torch.searchsorted(used, labels).clamp(max=len(used) - 1)
 
 
-def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, apart: bool = True) -> Tensor:
-    """Choose at most k distinct rows to start from: by k-means++, or at random if they need not be far `apart`."""
-    if apart:
-        return X[spread_out(X, k, rng, w, distinct=True)]
+def k_means(X: Tensor, w: Tensor, k: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """At most k centres by Lloyd's steps from k-means++, and each row's nearest; fewer of few distinct rows."""
+    centres, labels = _labelled(X, X[spread_out(X, min(k, len(X)), rng, w, distinct=True)])
+    for _ in range(LLOYD_STEPS):
+        mass = torch.zeros(len(centres), dtype=X.dtype, device=X.device).index_add_(0, labels, w)
+        sums = torch.zeros_like(centres).index_add_(0, labels, w[:, None] * X)
+        moved = torch.where(mass[:, None] > 0, sums / mass.clamp(min=1e-300)[:, None], centres)
+        if torch.equal(moved, centres):
+            break
+        centres, labels = _labelled(X, moved)
+    return centres, labels
+
+
+def random_rows(X: Tensor, w: Tensor, k: int, rng: np.random.Generator) -> Tensor:
+    """At most k distinct rows, a row of weight w with the chance of w rows."""
     rows, which = X[w > 0].unique(dim=0, return_inverse=True)
     chance = torch.zeros(len(rows), dtype=w.dtype, device=w.device).index_add_(0, which, w[w > 0]).cpu().numpy()
     return rows[rng.choice(len(rows), min(k, len(rows)), replace=False, p=chance / chance.sum())]
 
 
-def _nearest(X: Tensor, centres: Tensor) -> Tensor:
-    return torch.addmm(centres.square().sum(1), X, centres.T, alpha=-2).argmin(1)
+def _labelled(X: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The centres, and the nearest one of each row."""
+    return centres, torch.addmm(centres.square().sum(1), X, centres.T, alpha=-2).argmin(1)
 
 
 def _subsample(sample: Sample, rng: np.random.Generator, by_class: bool = False) -> Sample:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from mercer.clock import Clock, StopKind, StopReason
 from mercer.engine import Sample, each_block
 from mercer.kernels.base import vjp
-from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
+from mercer.linalg import cholesky, minimize_lbfgs
 from mercer.losses import class_likelihood
 from mercer.mixture.class_experts import indicators
 from mercer.mixture.em import EMResult, Mixture, posterior
@@ -27,6 +28,8 @@ from mercer.progress import report_step
 
 #: Products that making and factoring a Hessian may take: about a second for each Newton step.
 HESSIAN_WORK = 2e9
+#: Norm of the slope, per unit of weight, at which Newton's method ends, and the length that its first step may have.
+GRADIENT, REACH = 1e-9, 100.0
 #: Least penalty on output weights, per row: it keeps the weights of separable classes finite.
 LEAST_PENALTY = 1e-9
 
@@ -148,10 +151,22 @@ def logistic_weights(
     ridge, clock = max(ridge, LEAST_PENALTY * sample.total_weight), clock or Clock()
     if (c * k) ** 2 * (sample.rows.shard.total(sample.rows.n_rows) + c * k) > HESSIAN_WORK:
         return _many_weights(sample, mixture, c, ridge, clock)
-    start = torch.zeros(c * k, dtype=torch.float64, device=sample.plan.device)
-    loss = lambda flat: _penalised_loss(sample, mixture, flat.reshape(c, k), ridge)  # noqa: E731
-    found = minimize_newton(loss, start, max_iter=100)
-    return found.x.reshape(c, k).T.contiguous(), found.stop_reason
+
+    def at(flat: np.ndarray, curved: bool) -> list[np.ndarray]:
+        W = torch.as_tensor(flat).to(sample.plan.device).reshape(c, k)
+        found = _penalised_loss(sample, mixture, W, ridge, curved)
+        return [part.cpu().numpy() / sample.total_weight for part in found]
+
+    newton = minimize(
+        lambda flat: at(flat, curved=False)[:2],
+        np.zeros(c * k),
+        jac=True,
+        hess=lambda flat: at(flat, curved=True)[2],
+        method="trust-exact",
+        options={"gtol": GRADIENT, "initial_trust_radius": REACH, "max_trust_radius": np.inf, "maxiter": 100},
+    )
+    rest = StopReason(f"{newton.nit} Newton steps brought the loss to rest", StopKind.CONVERGED)
+    return torch.as_tensor(newton.x).to(sample.plan.device).reshape(c, k).T.contiguous(), rest
 
 
 def _many_weights(sample: Sample, mixture: Mixture, c: int, ridge: float, clock: Clock) -> tuple[Tensor, StopReason]:

@@ -84,7 +84,7 @@ class MixtureRegressor(UncertainMixture, MixtureEstimator):
     training: Annotated[str, literal(*TRAININGS)] = "leave-one-out"
     regularization: Annotated[float | str, AUTO | number(0.0)] = "auto"
 
-    _classes: ClassVar[bool] = False
+    _is_classifier: ClassVar[bool] = False
     #: Whether local models have slopes.
     _linear: ClassVar[bool]
 

@@ -18,7 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.base.uncertainty import ClassUncertaintyMixin, UncertainRegressor, normal_draws
+from mercer.base.uncertainty import (
+    WITHIN,
+    ClassUncertaintyMixin,
+    UncertainRegressor,
+    normal_draws,
+)
 from mercer.data import RowSource
 from mercer.engine import Sample
 from mercer.linalg import cholesky
@@ -29,10 +34,8 @@ from mercer.parts import require
 
 #: Most output weights whose covariance is kept, 32 MB of numbers.
 MAX_WEIGHTS = 2000
-#: The share of training rows within the reach, and most of the rows that it is taken from.
-WITHIN, REACH_ROWS = 0.99, 2000
-#: The least mean curvature of the log loss: that of probabilities of 1e-6.
-LEAST_CURVATURE = 1e-6
+#: Most of the training rows that the reach is taken from.
+REACH_ROWS = 2000
 
 
 @dataclass(frozen=True)
