@@ -43,10 +43,17 @@ def steps(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return X, 1 / (1 + np.exp(-4 * X[:, 0])) - 1 / (1 + np.exp(-4 * (X[:, 1] - 1))) + 0.3 * np.sin(X[:, 2])
 
 
+def product(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Five columns: a product of two skewed ones over a third, as of physical quantities, with two columns of noise."""
+    X = np.exp(0.5 * rng.normal(size=(n, 5)))
+    return X, np.log1p(X[:, 0] * X[:, 1] / X[:, 2])
+
+
 TABLES: dict[str, tuple[Callable[..., tuple[np.ndarray, np.ndarray]], list[int]]] = {
     "effects": (effects, [1, 0, 0, -1, 1, 0]),
     "saturation": (saturation, [1, -1, 0]),
     "steps": (steps, [1, -1, 0, 0]),
+    "product": (product, [1, 1, -1, 0, 0]),
 }
 
 

@@ -10,8 +10,9 @@ from sklearn.base import clone
 
 import mercer
 from mercer import KernelBoostingRegressor
-from mercer.forward.monotone import column_signs, least_distance
-from mercer.kernels import Laplacian
+from mercer.forward.monotone import least_distance
+from mercer.kernels import Laplacian, Matern12
+from mercer.preprocessing.monotonic import column_signs
 
 
 def rising(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +91,7 @@ def test_arrays_and_dicts_name_the_same_constraints(
 def test_selected_kernels_are_differentiable_and_the_average_is_monotone() -> None:
     X, y = rising(250, 3)
     model = KernelBoostingRegressor(monotonic_cst=[1, -1, 0], random_state=0).fit(X, y, np.linspace(0.5, 2, 250))
-    assert not any(isinstance(part.kernel, Laplacian) for part in model.expansions_)
+    assert not any(isinstance(part.kernel, Laplacian | Matern12) for part in model.expansions_)
     assert largest_fall(model, 0, 1) < 1e-9
     low, high = model.predict_interval(X).T
     assert 0.85 < np.mean((low <= y) & (y <= high)) <= 1.0
@@ -99,7 +100,9 @@ def test_selected_kernels_are_differentiable_and_the_average_is_monotone() -> No
 def test_data_that_contradict_the_constraint_give_a_flat_function_and_wide_intervals() -> None:
     x = np.linspace(-2, 2, 120)[:, None]
     y = -x[:, 0] + 0.05 * np.random.default_rng(0).normal(size=120)
-    model = KernelBoostingRegressor(kernel="gaussian", monotonic_cst=[1], random_state=0).fit(x, y)
+    model = KernelBoostingRegressor(kernel="gaussian", monotonic_cst=[1], random_state=0)
+    with pytest.warns(UserWarning, match="data contradict it"):
+        model.fit(x, y)
     assert np.ptp(model.predict(x)) < 0.5
     low, high = model.predict_interval(x).T
     assert np.mean((low <= y) & (y <= high)) > 0.8
@@ -154,3 +157,15 @@ def test_categories_several_outputs_and_a_later_compression_are_refused(
         clone(model).set_params(monotonic_cst={"site": 1}).fit(frame, y)
     with pytest.raises(ValueError, match="without monotonic_cst"):
         mercer.compress(model, X, y)
+
+
+@pytest.mark.parametrize("none", [[0, 0, 0], {}, {2: 0}])
+def test_signs_that_are_all_zero_leave_the_free_fit_as_it_is(
+    none: object, table: tuple[np.ndarray, np.ndarray]
+) -> None:
+    X, y = table
+    free = KernelBoostingRegressor(kernel="laplacian", loss="absolute", random_state=0)
+    found = clone(free).set_params(monotonic_cst=none).fit(X, y)
+    np.testing.assert_array_equal(found.predict(X), free.fit(X, y).predict(X))
+    with pytest.raises(ValueError, match="for each of 3 columns"):
+        free.set_params(monotonic_cst=[0, 0]).fit(X, y)

@@ -1,24 +1,30 @@
 r"""Monotone constraints: the nearest function that rises, or falls, with some columns.
 
-The fitted function f is replaced by f + g. The correction g lies in the span of kernel functions and solves
+The fitted function f is replaced by f + g. The correction g solves
 
 .. math:: \min_g \tfrac12\sum_n w_n g(x_n)^2 + \tfrac{\lambda'}2\|g\|^2_{\mathcal H} \quad\text{subject to}\quad
     s_j\,\partial_j(f + g)(x) \ge \varepsilon_j(x) \text{ for all } x \text{ and constrained columns } j ,
 
-with s = ±1. If the truth obeys the constraints, a projection in the mean square cannot lead away from it. Hence λ' is
-smaller than the penalty of the fit: with λ itself, smoothness of g would be paid by errors at the rows.
+with s = ±1, in the span of the kernel functions of at most 1200 rows. If the truth obeys the constraints, a projection
+in the mean square cannot lead away from it. Hence λ' is smaller than the penalty λ of the fit.
 
 The infinitely many constraints are met by cutting planes. Each round draws points, finds those where the slope has the
 wrong sign, adds them to the active constraints and solves the quadratic program again, until several rounds in a row
 find none. Points are rows of the table, and mixtures of two rows, with a random value in one constrained column. The
 small margin ε keeps slopes between the drawn points positive.
 
+Slopes of Laplacian and Matérn 1/2 kernels jump at every basis vector. One kernel therefore replaces the selected
+ensemble: of its differentiable members, and of kernels exp(−Σ|x − z|^p/ℓ^p) with p = 1.75 in the coordinates of each
+member, the one of least leave-one-out error. With long length-scales these are nearly sums of functions of one
+column, like Laplacian kernels, and smooth.
+
 In coordinates p in which the objective is ½|p|² this is a least distance problem, solved by non-negative least squares
 (C. L. Lawson and R. J. Hanson, "Solving least squares problems", 1974, chapter 23). Ensemble members are corrected
 together: their average is constrained, each by its share.
 
-Beyond the range of the rows a constrained column keeps the value at its end (`InputMap.limits`), since kernels would
-fall back to the mean there.
+A constrained column keeps the value at the end of its range beyond it (`InputMap.limits`), since kernels would fall
+back to the mean there. Between the outermost rows of a skewed column, far from each other, few functions of the span
+rise without changing everything else. A thousandth of the rows therefore lies beyond the range at each end.
 """
 
 from __future__ import annotations
@@ -35,22 +41,29 @@ from torch import Tensor
 from mercer.base.parameters import MONOTONE
 from mercer.clock import Clock
 from mercer.data import SparseRows
-from mercer.engine import Plan
 from mercer.forward.compress_members import Compressed
-from mercer.forward.model_selection import EnsembleSearch
+from mercer.forward.model_selection import KernelMember, Selection, sample_of
 from mercer.forward.path import ExpansionPath
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.kernels import Kernel, Laplacian, Matern12, Separable
 from mercer.linalg import cholesky
 from mercer.parts import require, warn
-from mercer.preprocessing.columns import BooleanCode, Missing, Rank, Value
-from mercer.preprocessing.columns_read import column_index
+from mercer.preprocessing.columns import Missing
+from mercer.preprocessing.monotonic import has_signs, signs_by_coordinate
 from mercer.preprocessing.read import TableData
 from mercer.progress import report_step
+from mercer.selection.score import leave_one_out_path
+from mercer.selection.settings import PENALTIES
 
-#: Families of differentiable kernels: slopes of rough kernels have a jump at every basis vector.
-SMOOTH_FAMILIES = ("matern32", "gaussian", "linear")
+#: The exponent of the kernel exp(−Σ|x − z|^p/ℓ^p) that replaces Laplacian kernels, whose slopes jump at basis vectors.
+POWER = 1.75
+#: Rows on which its length-scale and penalty are chosen, and length-scales in units of that of the rough kernel.
+SMOOTHING_ROWS, FACTORS = 400, (0.5, 1.0, 2.0, 4.0, 8.0)
+#: Leave-one-out errors within this factor of the least count as equal.
+NEARLY = 1.01
+#: Folds for rows in groups or in an order of time, where single rows are not left out.
+SMOOTHING_FOLDS = 5
 #: Kernel functions that span the correction of a member: at least, if there are so many rows, and at most.
 FEWEST_VECTORS, MOST_VECTORS = 600, 1200
 #: Rows on which the size of the correction is measured, and from which points are drawn, at most.
@@ -58,20 +71,18 @@ METRIC_ROWS, POOL_ROWS = 8000, 50_000
 #: λ' as a share of the penalty of the fit.
 PENALTY_SHARE = 0.1
 #: The rise over the whole range of a column that is demanded, as a share of the error of held-out rows.
-MARGIN = 0.2
+MARGIN = 0.5
 #: Values of a constrained column between which points are drawn, and the length of a difference in units of its range.
 GRID, STEP = 128, 1e-4
+#: The share of the rows beyond each end of the range.
+OUTSIDE = 0.001
 #: Points of a round, constraints that it adds for a column, rounds at most, and rounds without a violation at the end.
-FIRST_POINTS, MOST_POINTS, ADDED, ROUNDS, CLEAN_ROUNDS = 2000, 8000, 100, 60, 4
+POINTS, ADDED, ROUNDS, CLEAN_ROUNDS = 4000, 100, 60, 3
 #: Points of lowest slopes, by single precision, that are examined in double precision; rows whose tile fits a cache.
 LOWEST, BLOCK = 200, 500
-#: Violations below which the next round draws twice as many points.
-FEW = 10
-#: Rounds after which the margin has doubled.
-SLOW_ROUNDS = 10
 #: Time of the rounds at most, in units of the time of the fit without constraints, and seconds that they always have.
-TIMES, SECONDS = 2.0, 20.0
-#: The largest factor on the held-out error with which constraints that are not met everywhere are kept.
+TIMES, SECONDS = 2.0, 5.0
+#: The largest factor on the held-out error without a warning; constraints that are not met everywhere end at it.
 MOST_RISE = 1.25
 #: Slopes of at least this are not negative: values of a function are rounded.
 ROUNDING = -1e-9
@@ -86,27 +97,11 @@ class MonotoneRegression:
     monotonic_cst : array of -1, 0 and 1, dict by column, or None, default None
         The meaning is that of scikit-learn's `HistGradientBoostingRegressor`: predictions never fall along a column of
         1, never rise along one of -1, and are free along one of 0 and along columns that a dict leaves out. Constrained
-        columns hold numbers. Beyond the range of the rows of `fit` they keep the value at its end. The loss is squared
-        and `y` has one column. The constraints hold up to rounding where rows have been checked: at rows like those of
-        `fit`, with any value in a constrained column (`mercer.forward.monotone`).
+        columns hold numbers, and keep the value at the end of their range beyond it. The loss is squared, `y` has one
+        column. Constraints hold up to rounding at rows like those of `fit`, with any value in a constrained column.
     """
 
     monotonic_cst: Annotated[Any, MONOTONE] = None
-
-    def _search(self, *task: Any) -> EnsembleSearch:
-        search: EnsembleSearch = super()._search(*task)  # type: ignore[misc]
-        if self.monotonic_cst is not None:
-            search.settings = replace(search.settings, member_families=SMOOTH_FAMILIES)
-        return search
-
-    def _task(self, data: TableData, plan: Plan, *rest: Any) -> Any:
-        if self.monotonic_cst is not None:
-            self._require_constrainable(data)
-        return super()._task(data, plan, *rest)  # type: ignore[misc]
-
-    def _may_end_in_cells(self) -> bool:
-        """Whether a local stage may end the model: not where slopes count, which jump between cells."""
-        return self.monotonic_cst is None and super()._may_end_in_cells()  # type: ignore[misc]
 
     def _compressed(self, task: Task, parts: list[FittedMember], budget: Clock) -> Compressed:
         compressed: Compressed = super()._compressed(task, parts, budget)  # type: ignore[misc]
@@ -117,57 +112,58 @@ class MonotoneRegression:
         seconds = min(max(TIMES * budget.elapsed(), SECONDS), budget.remaining())
         return replace(compressed, parts=monotone_members(compressed.parts, signs, task, Clock(seconds)))
 
-    def _require_constrainable(self, data: TableData) -> None:
-        """Refuse what cannot be constrained, before anything is fitted."""
-        settings: Any = self
-        given, name = self.monotonic_cst, "monotonic_cst"
-        kernel = settings.kernel
-        require(not settings._pairwise, name, "None where the kernel is precomputed", given)
-        rough = isinstance(kernel, Laplacian | Matern12 | Separable) or kernel in ("laplacian", "matern12", "separable")
-        require(not rough, "kernel", "differentiable, such as 'matern32', where monotonic_cst is given", kernel)
-        squared = settings._first_loss().quadratic
-        require(squared, "loss", "'squared' where monotonic_cst is given", settings.loss)
-        single = data.y.ndim == 1 or data.y.shape[1] == 1
-        require(single, "y", "one column where monotonic_cst is given", data.y.shape)
-        require(not settings.updatable, "updatable", "False where monotonic_cst is given", True)
-        require(not isinstance(data.rows, SparseRows), name, "None where X is a wide sparse matrix", given)
-        require(data.shard.group.size == 1, name, "None where several processes fit one model", given)
-        signs_by_coordinate(given, data)
+
+def require_constrainable(estimator: Any, data: TableData) -> None:
+    """Refuse what cannot be constrained, before anything is fitted."""
+    given, name, kernel = estimator.monotonic_cst, "monotonic_cst", estimator.kernel
+    signs_by_coordinate(given, data)
+    if not has_signs(given):
+        return
+    require(not estimator._pairwise, name, "None where the kernel is precomputed", given)
+    rough = isinstance(kernel, Laplacian | Matern12) or kernel in ("laplacian", "matern12", "separable")
+    rough = rough or (isinstance(kernel, Separable) and kernel.q <= 1)
+    require(not rough, "kernel", "differentiable, such as 'matern32', where monotonic_cst is given", kernel)
+    squared = estimator._coding_loss().quadratic
+    require(squared, "loss", "'squared' where monotonic_cst is given", estimator.loss)
+    single = data.y.ndim == 1 or data.y.shape[1] == 1
+    require(single, "y", "one column where monotonic_cst is given", data.y.shape)
+    require(not estimator.updatable, "updatable", "False where monotonic_cst is given", True)
+    require(not isinstance(data.rows, SparseRows), name, "None where X is a wide sparse matrix", given)
+    require(data.shard.group.size == 1, name, "None where several processes fit one model", given)
 
 
-def column_signs(given: Any, names: Sequence[str]) -> np.ndarray:
-    """The sign of each column, from an array or a dict of column names or numbers.
+def smooth_selection(selection: Selection, task: Task, Y: np.ndarray) -> Selection:
+    """The differentiable kernel of least leave-one-out error in the coordinates of any member of the selection.
 
-    >>> column_signs({"age": 1}, ["size", "age"]).tolist(), column_signs([0, -1], ["size", "age"]).tolist()
-    ([0, 1], [0, -1])
+    Of nearly equal ones a member is preferred, which the selection chose from more rows, and then the largest penalty,
+    which is solved fastest.
     """
-    signs = np.zeros(len(names), dtype=int)
-    if given is None:
-        return signs
-    if isinstance(given, dict):
-        for column, sign in given.items():
-            signs[column_index(column, names, "monotonic_cst")] = sign
-        return signs
-    require(len(given) == len(names), "monotonic_cst", f"one of -1, 0 or 1 for each of {len(names)} columns", given)
-    return np.asarray(given, dtype=int)
+    members = selection.members
+    found = [candidate for member in members for candidate in smooth_candidates(member, task, Y)]
+    least = min(loss for loss, _ in found)
+    nearly = [candidate for loss, candidate in found if loss <= NEARLY * least]
+    kernels = [member.kernel for member in members]
+    best = max(nearly, key=lambda found: (found.kernel in kernels, found.lam))
+    return replace(selection, members=[replace(best, share=1.0)])
 
 
-def signs_by_coordinate(given: Any, data: TableData) -> dict[int, int]:
-    """The sign of each constrained coordinate of the encoded table; columns that were left out have none."""
-    table = data.table
-    names = [f"x{j}" for j in range(data.n_columns)] if data.names is None else [str(name) for name in data.names]
-    signs = column_signs(given, names)
-    if table is None:
-        return {j: int(sign) for j, sign in enumerate(signs) if sign}
-    column, found = table.layout.column, {}
-    for j in np.flatnonzero(signs):
-        codes = [code for code in table.codes if code.column == j and not isinstance(code, Missing)]
-        plain = all(type(code) in (Value, BooleanCode, Rank) for code in codes) and len(codes) <= 1
-        kind = f"{table.described[j].kind}: {table.described[j].map}"
-        require(plain, f"column {names[j]!r} of X", "one number for each row where monotonic_cst names it", kind)
-        if codes:
-            found[int(np.flatnonzero(column == j)[0])] = int(signs[j])
-    return found
+def smooth_candidates(member: KernelMember, task: Task, Y: np.ndarray) -> Iterator[tuple[float, KernelMember]]:
+    """Leave-one-out errors of the member, unless it is rough, and of smooth kernels with its coordinates."""
+    kernel: Any = member.kernel
+    sample = sample_of(task.data, Y, member.inputs, task.plan, pairwise=False)
+    part = sample.part(sample.spaced(SMOOTHING_ROWS))
+    X, weight = part.rows.take(np.arange(part.n_rows)).double(), part.weight
+    splits = [] if part.row_groups is None else part.row_groups.splits(SMOOTHING_FOLDS)
+    trials = [] if isinstance(kernel, Laplacian | Matern12) else [kernel]
+    lengths = np.asarray(getattr(kernel, "length_scale", 1.0))
+    trials += [Separable((factor * lengths).tolist(), p=POWER, q=POWER) for factor in FACTORS]
+    for trial in trials:
+        penalties = [member.lam] if trial is kernel or not task.unspecified.penalty else PENALTIES
+        values = leave_one_out_path(trial(X, X), part.Y, weight, torch.tensor(penalties), splits)
+        errors = (values - part.Y).square().sum(2)
+        losses = (weight * errors.nan_to_num()).sum(1) / (weight * errors.isfinite()).sum(1)
+        for loss, lam in zip(losses.tolist(), penalties, strict=True):
+            yield loss, replace(member, kernel=trial, lam=lam)
 
 
 @dataclass(frozen=True)
@@ -192,9 +188,7 @@ class PointSource:
     def __init__(self, X: np.ndarray, signs: dict[int, int], fills: np.ndarray, indicators: Sequence[int]) -> None:
         self.X, self.fills, self.indicators, self.rng = X, fills, indicators, np.random.default_rng(0)
         self.columns, self.signs = np.array(list(signs)), list(signs.values())
-        share = np.linspace(0, 1, GRID)
-        ranges = [(np.quantile(X[:, j], share), np.linspace(X[:, j].min(), X[:, j].max(), GRID)) for j in signs]
-        self.grids = [np.unique(np.concatenate(pair)) for pair in ranges]
+        self.grids = [_grid(X[:, j]) for j in signs]
         self.lowest = X[:0]
 
     @property
@@ -248,6 +242,13 @@ class PointSource:
     @staticmethod
     def _value(v: np.ndarray, grid: np.ndarray) -> np.ndarray:
         return np.interp(v, np.linspace(0, 1, len(grid)), grid)
+
+
+def _grid(values: np.ndarray) -> np.ndarray:
+    """Values of a column between which points are drawn, without the outermost rows at each end."""
+    values = values.clip(*np.quantile(values, [OUTSIDE, 1 - OUTSIDE]))
+    even = np.linspace(values.min(), values.max(), GRID)
+    return np.unique(np.concatenate([np.quantile(values, np.linspace(0, 1, GRID)), even]))
 
 
 class Correction:
@@ -356,19 +357,20 @@ def least_distance(G: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def monotone_members(parts: list[FittedMember], signs: dict[int, int], task: Task, clock: Clock) -> list[FittedMember]:
     """Correct ensemble members such that their sum has slopes of these signs along coordinates of the table."""
+    error = _held_out_error(parts)
     source = _point_source(task.data, signs)
     corrections = [Correction(part) for part in parts]
-    error = _held_out_error(parts)
     met = CuttingPlanes(corrections, source, error, clock).run()
     corrected = [found.corrected(part, source.limits) for found, part in zip(corrections, parts, strict=True)]
+    after = _held_out_error(corrected)
+    times = f"{after / error:.3g} times as large"
     if met:
+        if after > MOST_RISE * error:
+            warn(f"monotonic_cst makes the held-out error {times}: data contradict it, or the kernel cannot follow")
         return corrected
     why = "they took too long to find" if clock.expired() else "its kernels cannot meet them"
-    after = _held_out_error(corrected)
     if after > MOST_RISE * error:  # a search that has not ended may leave a function far from the rows
-        warn(
-            f"the model does not follow monotonic_cst: {why}, and its error would be {after / error:.3g} times as large"
-        )
+        warn(f"the model does not follow monotonic_cst: {why}, and its error would be {times}")
         return parts
     warn(f"some slopes of the model may have signs other than those of monotonic_cst: {why}")
     return corrected
@@ -404,18 +406,16 @@ class CuttingPlanes:
         self.sizes = [len(part.S) for part in corrections]
         ranges = torch.stack([_lengths(corrections, source.along(k)).sum() for k in range(len(source.signs))])
         self.margin = MARGIN * error / ranges.clamp(min=1e-300)
-        self.n_rounds, self.n_points, self.clean = 0, FIRST_POINTS, 0
+        self.n_rounds, self.clean = 0, 0
         self.G = torch.zeros(0, sum(self.sizes), dtype=torch.float64)
         self.b = self.G.new_zeros(0)
 
     def run(self) -> bool:
         """Whether the last rounds found no violation."""
         while self.n_rounds < ROUNDS and self.clean < CLEAN_ROUNDS and not self.clock.expired():
-            n_violated = self._round(self.source.draw(self.n_points))
+            n_violated = self._round(self.source.draw(POINTS))
             self.n_rounds += 1
-            self.clean = 0 if n_violated or self.n_points < MOST_POINTS else self.clean + 1
-            if n_violated < FEW:
-                self.n_points = min(2 * self.n_points, MOST_POINTS)
+            self.clean = 0 if n_violated else self.clean + 1
             if n_violated:
                 self._solve()
         return self.clean == CLEAN_ROUNDS
@@ -444,12 +444,10 @@ class CuttingPlanes:
             yield slope, steps
 
     def _add(self, steps: Steps) -> None:
-        """Demand slopes of at least the margin along these steps; it grows with the rounds."""
+        """Demand slopes of at least the margin along these steps."""
         sign, rows = self.source.signs[steps.place], [part.rows_of(steps) for part in self.corrections]
         fitted = torch.stack([value for _, value in rows]).sum(0)
-        margin = (
-            (1 + min(self.n_rounds / SLOW_ROUNDS, 1)) * self.margin[steps.place] * _lengths(self.corrections, steps)
-        )
+        margin = self.margin[steps.place] * _lengths(self.corrections, steps)
         self.G = torch.cat([self.G, sign * torch.cat([row for row, _ in rows], 1)])
         self.b = torch.cat([self.b, margin - sign * fitted])
 

@@ -22,6 +22,8 @@ from mercer.parts import as_float, component, require
 
 #: Number of two-valued columns from which on the matrix product pays.
 ENOUGH = 4
+#: Entries of a block of powers, which stays in a CPU's cache.
+CACHED = 2**15
 
 
 @final
@@ -106,22 +108,34 @@ class SeparableColumns(StationaryColumns):
         return replace(self, right=right, block=CityBlock.of(right) if self.p == 1 else None)
 
     def tile(self, left: Tensor, temporary: bool) -> Tensor:
-        d = self._distances(left)
+        d, q = self._powers(left)
         underflows = self.underflows and not d.requires_grad
-        return self.finished(_power_of_two(d, self.q, underflows), underflows)
+        return self.finished(_power_of_two(d, q, underflows), underflows)
 
     def gradients(self, left: Tensor, W: Tensor) -> Tensor:
         """Input by input: ∂k/∂u_k = −log 2 · k · q d^{q−p} · |u_k − w_k|^{p−1} sign(u_k − w_k), zero where d is."""
         with torch.no_grad():
-            d = self._distances(left)
+            d, q = self._powers(left)
             outer = torch.where(d > 0, d, 1.0).pow_(self.q - self.p) if self.q != self.p else None
-            k = _power_of_two(d, self.q, self.underflows).mul_(-math.log(2) * self.q)
+            k = _power_of_two(d, q, self.underflows).mul_(-math.log(2) * self.q)
             k = k if outer is None else k.mul_(outer)
             out, scratch = left.new_empty(*left.shape, W.shape[1]), torch.empty_like(k)
             for j in range(left.shape[1]):
                 torch.sub(left[:, j, None], self.right[:, j], out=scratch)
                 out[:, j] = _signed_power(scratch, self.p - 1).mul_(k) @ W
             return out * (self.scale.expand(left.shape[1])[:, None] * self.variance)
+
+    def _powers(self, left: Tensor) -> tuple[Tensor, float]:
+        """Distances d, or powers of them, and the exponent that they lack: 2^(−d^exponent) is the kernel."""
+        rooted = self.p == self.q and self.p not in (1, 2) and 4 * self.p % 1 == 0
+        if not rooted or left.requires_grad or self.right.requires_grad:
+            return self._distances(left), self.q
+        total, right = left.new_zeros(len(left), len(self.right)), self.right.T.contiguous()
+        size = max(CACHED // len(self.right), 1) if left.device.type == "cpu" else len(left)
+        for rows, part in zip(left.split(size), total.split(size), strict=True):
+            for j in range(left.shape[1]):
+                part.add_(_power((rows[:, j, None] - right[j]).abs_(), self.p))
+        return total, 1.0
 
     def _distances(self, left: Tensor) -> Tensor:
         if self.block is not None and (found := self.block.distances(left)) is not None:
@@ -159,12 +173,29 @@ def _power_of_two(d: Tensor, q: float, underflows: bool) -> Tensor:
     return d.neg_().exp2_()
 
 
+def _power(a: Tensor, power: float) -> Tensor:
+    """a^power of a ≥ 0; multiples of a quarter by square roots, which are faster than `pow`.
+
+    >>> _power(torch.tensor([0.0, 16.0]), 1.75).tolist()
+    [0.0, 128.0]
+    """
+    whole, quarters = divmod(round(4 * power), 4)
+    if 4 * power % 1 or whole > 1 or not quarters:
+        return a.pow(power)
+    root = a.sqrt()
+    part = root if quarters == 2 else root.sqrt()
+    part = part.mul_(root) if quarters == 3 else part
+    return part.mul_(a) if whole else part
+
+
 def _signed_power(a: Tensor, power: float) -> Tensor:
     """|a|^power with the sign of a, zero where a is; overwrites `a`."""
     if power == 0:
         return a.sign_()
     if power == 1:
         return a
+    if power > 0:
+        return _power(a.abs(), power).copysign_(a)
     return torch.where(a != 0, a.abs().pow_(power).copysign_(a), 0.0)
 
 
