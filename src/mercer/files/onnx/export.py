@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.atomic_write import write_atomically
 from mercer.data.frames import is_frame, raw_columns
 from mercer.data.raw import CATEGORICAL
-from mercer.files.onnx.families import model_outputs
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
+from mercer.files.onnx.models import model_outputs
 from mercer.files.onnx.tables import graph_inputs
 from mercer.parts import require
 from mercer.preprocessing.columns import column_table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mercer.codec.registry import registry
-from mercer.files.onnx.families import model_outputs
 from mercer.files.onnx.graph import OPSET, Graph
+from mercer.files.onnx.models import model_outputs
 from mercer.files.onnx.tables import hold_constants
 from mercer.parts import require
 
