@@ -307,3 +307,43 @@ def test_a_parquet_file_damaged_inside_is_refused_with_its_name(tmp_path):
     (tmp_path / "t.parquet").write_bytes(content)
     with pytest.raises(ValueError, match=r"t\.parquet must be a Parquet file, whole and undamaged"):
         read_all(as_source(tmp_path / "t.parquet"))
+
+
+def test_a_row_of_a_csv_may_start_with_a_hash(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("# a comment\na,b\n1,2\n#N/A,4\n5,6\n")
+    rows = CsvRows(path)
+    assert rows.n_rows == 3
+    np.testing.assert_array_equal(rows.columns()[0].values, [1, np.nan, 5])
+    path.write_text("a,b\n1,2\n# the end\n")
+    with pytest.raises(ValueError, match="line 3: a row must have 2 fields, got 1; comments stand above the first row"):
+        CsvRows(path).columns()
+
+
+@pytest.mark.parametrize("word", ["", "NaN", "nan", "-NAN", "#N/A", "<NA>", "n/a"])
+@pytest.mark.parametrize("row", [3, 2500])
+def test_a_number_may_be_missing_in_any_row_of_a_csv(tmp_path, word, row):
+    path = tmp_path / "t.csv"
+    lines = [f"{i}.5,{i % 7}" for i in range(2600)]
+    lines[row] = f"{word},1"
+    path.write_text("\n".join(["a,b", *lines]))
+    rows = CsvRows(path)
+    assert rows.mixed
+    assert np.flatnonzero(rows.columns()[0].missing).tolist() == [row]
+    assert not rows.select(["b"]).mixed
+
+
+def test_a_model_of_a_file_takes_new_rows_with_missing_numbers(tmp_path):
+    X = np.random.default_rng(0).normal(size=(41, 2)).round(3)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame.assign(y=X[:, 0]).to_csv(tmp_path / "t.csv", index=False)
+    model = mercer.GreedyKernelRegressor(5, kernel="gaussian", random_state=0)
+    model.fit(CsvRows(tmp_path / "t.csv", target="y"))
+    np.testing.assert_array_equal(model.fill_, np.median(X, axis=0))
+    new = frame[:4].copy()
+    new.loc[2, "a"] = np.nan
+    wanted = model.predict(frame[:4].assign(a=[*X[:2, 0], model.fill_[0], X[3, 0]]))
+    new.to_csv(tmp_path / "new.csv", index=False)
+    new.to_parquet(tmp_path / "new.parquet")
+    for table in (new, tmp_path / "new.csv", tmp_path / "new.parquet"):
+        np.testing.assert_array_equal(model.predict(table), wanted)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from mercer.data import (
     ArrayRows,
     CsvRows,
+    Group,
     LibsvmRows,
     NpyRows,
     ParquetRows,
@@ -190,6 +191,20 @@ def test_names_are_those_of_the_columns(source, kind):
 def test_on_one_process_total_is_the_identity(source):
     scores = torch.tensor([0.5, 3.0, -1.0])
     assert source.total(scores) is scores
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_the_runs_of_several_processes_are_the_rows_in_order(source, size):
+    parts = []
+    for rank in range(3):
+        group = Group()
+        group.rank, group.size = rank, 3
+        rows = source.partition(group)
+        blocks = [block for start, block in rows.blocks(size)] or [torch.empty(0, D)]
+        parts.append(torch.cat(blocks).double())
+        index = np.arange(rows.n_rows)[::-1]
+        assert torch.equal(rows.take(index).double(), parts[-1][index.copy()])
+    assert np.array_equal(torch.cat(parts).numpy(), X)
 
 
 def test_prepared_rows_are_the_rows_in_another_precision(source):

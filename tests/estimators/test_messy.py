@@ -96,6 +96,22 @@ def test_times_as_text_that_say_how_far_from_utc_they_are_are_instants():
         model.predict(pd.DataFrame({"at": at.dt.tz_convert("Europe/Berlin")}))
 
 
+@pytest.mark.parametrize(
+    ("fields", "kind", "values"),
+    [
+        (["1e3", "", "NAN", " 7 "], "number", [1000.0, np.nan, np.nan, 7.0]),
+        (["?", "", "NA"], "number", [np.nan] * 3),
+        (["True", "false", ""], "bool", [1.0, 0.0, np.nan]),
+        (["2020-01", "", "2020-02"], "category", [0, -1, 1]),  # as text in a frame
+        (["1_000", "2"], "category", [0, 1]),
+    ],
+)
+def test_fields_of_text_files_are_numbers_booleans_or_levels(fields, kind, values):
+    column = text_column("a", np.array(fields))
+    assert column.kind == kind
+    np.testing.assert_array_equal(column.values, values)
+
+
 @pytest.mark.parametrize("make", [pd.DataFrame, polars.DataFrame, pyarrow.table])
 def test_infinity_is_refused_with_its_place(make):
     """In tables of numbers and in mixed ones, in `fit` and in `predict`."""
@@ -258,3 +274,33 @@ def test_gross_errors_in_y_are_said_and_do_not_move_a_model_of_the_pinball_loss(
     ):
         boosting.fit(X, y)
     assert np.abs(boosting.predict(X) - f).mean() < 0.25 * f.std()  # the mean of y alone is 667 away
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ([1, 2], r"pass y.astype\(int\), got objects of type 'int'"),
+        ([True, False], r"pass y.astype\(bool\), got objects of type 'bool'"),
+        (list(pd.period_range("2020", periods=2, freq="M")), r"pass y.astype\(str\), got objects of type 'Period'"),
+        (["a", 1], r"labels of one type \(y.astype\(str\) makes text of all\), got 'int and str'"),
+    ],
+)
+def test_objects_that_are_no_labels_to_scikit_learn_are_named_with_a_way_out(label, words):
+    with pytest.raises(ValueError, match=words):
+        classifier().fit(X, np.array(label * (N // 2), dtype=object))
+
+
+def test_categories_of_booleans_are_predicted_as_booleans():
+    y = pd.Series(Y > 0, dtype="category")
+    model = classifier().fit(X, y)
+    assert model.predict(X).dtype == bool
+    assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("fill", [0.0, np.nan])
+def test_a_frame_of_sparse_columns_is_a_frame(fill):
+    plain = FRAME.where(FRAME > 0, fill)
+    sparse = plain.astype(pd.SparseDtype("float", fill))
+    model = regressor().fit(sparse, Y)
+    np.testing.assert_array_equal(model.predict(sparse), regressor().fit(plain, Y).predict(plain))
+    assert model.feature_names_in_.tolist() == ["a", "b"]

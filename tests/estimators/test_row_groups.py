@@ -231,9 +231,9 @@ def test_every_kind_of_fit_takes_them(order: str, tmp_path, short_selections) ->
         ),
         KernelBoostingRegressor(kernel="precomputed", random_state=0).fit(rbf_kernel(X), y, **given),
         KernelBoostingRegressor(kernel=Gaussian(2.0), random_state=0).fit(sparse.csr_matrix(X), y, **given),
-        GreedyKernelRegressor(20, kernel=Gaussian(2.0), stopping="validation", random_state=0).fit(X, y, **given),
+        GreedyKernelRegressor(8, kernel=Gaussian(2.0), stopping="validation", random_state=0).fit(X, y, **given),
         KernelBoostingClassifier(random_state=0).fit(frame, classes, **given),
-        GreedyKernelClassifier(20, kernel=Gaussian(2.0), random_state=0).fit(X, classes, **given),
+        GreedyKernelClassifier(8, kernel=Gaussian(2.0), random_state=0).fit(X, classes, **given),
     ]
     for place, model in enumerate(fitted):
         rows = frame if hasattr(model, "feature_names_in_") else rbf_kernel(X) if place == 5 else X
@@ -333,3 +333,18 @@ def test_prediction_sets_hold_new_groups() -> None:
         sets = model.predict_set(X_new, 0.9)
         held.append(sets[np.arange(len(new)), new].mean())
     assert 0.85 <= np.mean(held) <= 0.96
+
+
+def test_a_gap_as_long_as_all_rows_is_refused() -> None:
+    X, y, _ = patients(10, 4, 0)
+    with pytest.raises(ValueError, match="gap must be shorter than the time from first to last row, 39, got 39"):
+        KernelBoostingRegressor().fit(X, y, time_order=np.arange(40), gap=39)
+
+
+@pytest.mark.parametrize("name", ["groups", "time_order", "sample_weight", "exposure"])
+def test_values_of_rows_whose_index_has_another_order_get_a_warning(name: str) -> None:
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["u", "v"])
+    values = pd.Series(np.arange(1.0, 41.0), index=X.index[::-1])
+    model = KernelBoostingRegressor(kernel=Gaussian(), regularization=1.0, loss="poisson", random_state=0)
+    with pytest.warns(UserWarning, match=f"X and {name} have the same index in another order"):
+        model.fit(X, np.arange(40), **{name: values})

@@ -26,7 +26,7 @@ import numpy as np
 
 import mercer
 from mercer.atomic_write import require_place, write_atomically
-from mercer.data import CsvRows, ParquetRows, RowSource
+from mercer.data import CsvRows, ParquetRows
 from mercer.doctor import checkup
 from mercer.files import describe
 from mercer.parts import require, visible
@@ -79,8 +79,8 @@ def _standard_input(options: argparse.Namespace) -> Iterator[None]:
         yield
 
 
-def _format(options: argparse.Namespace) -> CsvFormat:
-    return CsvFormat(options.encoding, options.delimiter)
+def _table(options: argparse.Namespace) -> TableFile:
+    return TableFile(options.table, options.encoding, options.delimiter)
 
 
 def _sentence(fault: Exception) -> str:
@@ -151,7 +151,7 @@ HELP = {"TABLE": TABLE, "MODEL": "a file of `mercer fit`"}
 
 def _fit(options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
-    X, y = table(options.table, options.target, options.without, _format(options))
+    X, y = _table(options).with_targets(options.target, options.without)
     classes = options.task == "classification"
     if options.task == "auto":
         classes = np.asarray(X.targets() if y is None else y).dtype.kind in "OUSb"
@@ -174,8 +174,8 @@ def _fit(options: argparse.Namespace) -> dict[str, Any]:
 def _predict(options: argparse.Namespace) -> dict[str, Any] | None:
     model = mercer.load(options.model)
     require(hasattr(model, "predict"), "the model", "one that predicts", type(model).__name__)
-    kept = kept_columns(options.table, options.keep, _format(options))
-    columns = kept | _predicted(model, rows(options.table, model, _format(options)), options)
+    table = _table(options)
+    columns = table.columns(options.keep) | _predicted(model, table.rows(model), options)
     if options.out is None:
         _write(sys.stdout, columns, options.json)
         return None
@@ -188,11 +188,10 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     target = options.target or getattr(model, "target_column_", None)
     require(target is not None, "--target", "the column of targets", target)
     require_place(options.out, "--out")
-    names = getattr(model, "feature_names_in_", None)
     fitted = (None, None)
     if options.train is not None:
-        fitted = rows_and_targets(options.train, str(target), names, _format(options))
-    X, y = rows_and_targets(options.table, str(target), names, _format(options))
+        fitted = TableFile(options.train, options.encoding, options.delimiter).rows_and_targets(model, str(target))
+    X, y = _table(options).rows_and_targets(model, str(target))
     made = mercer.report(model, X, y, path=options.out, X_train=fitted[0], y_train=fitted[1])
     verdict = list(made.sections[0].words)
     result = {"report": options.out, "bytes": Path(options.out).stat().st_size, "verdict": verdict}
@@ -308,114 +307,97 @@ def _lines(result: dict[str, Any], indent: str = "") -> list[str]:
 
 
 @dataclass(frozen=True)
-class CsvFormat:
-    """Encoding and delimiter of a CSV file; None for UTF-8, and for a comma or the tab of .tsv files."""
+class TableFile:
+    """A table on the command line; encoding and delimiter are those of a CSV file, or None.
 
+    These are UTF-8, and a comma or the tab of .tsv files, where they are None.
+    """
+
+    path: str
     encoding: str | None = None
     delimiter: str | None = None
 
+    def __post_init__(self) -> None:
+        require(Path(self.path).exists(), "TABLE", "a file or folder that exists", self.path)
+        for name, value in (("--encoding", self.encoding), ("--delimiter", self.delimiter)):
+            alone = value is None or self.suffix in CSV
+            require(alone, name, f"left out for {self.path}, which is no CSV file", value)
 
-PLAIN = CsvFormat()
+    @property
+    def suffix(self) -> str:
+        """The ending of the name in small letters, .parquet for a folder."""
+        return ".parquet" if Path(self.path).is_dir() else Path(self.path).suffix.lower()
 
-
-def table(path: str, target: str, without: Sequence[str] = (), form: CsvFormat = PLAIN) -> tuple[Any, Any]:
-    """Rows with their targets: a source that knows its column of targets, or an Arrow table and a column."""
-    source = _source(path, target, form)
-    if isinstance(source, RowSource):
-        inputs = _inputs(path, source.names() or (), target, without)
+    def with_targets(self, target: str, without: Sequence[str] = ()) -> tuple[Any, Any]:
+        """Rows with their targets: a source that knows its column of targets, or an Arrow table and a column."""
+        if self.suffix in ARROW:
+            table = self._arrow([target])
+            inputs = self._inputs(table.column_names, target, without)
+            return table.select(inputs), table[target].to_numpy(zero_copy_only=False)
+        source: Any
+        if self.suffix in CSV:
+            number = target.lstrip("-").isdigit() and self._csv().names() is None
+            source = self._csv(int(target) if number else target)
+        elif self.suffix == ".parquet":
+            source = ParquetRows(self.path, target=target)
+        else:
+            raise ValueError(f"TABLE must be {TABLE}, got {self.path}")
+        inputs = self._inputs(source.names() or (), target, without)
         return (source.select(inputs) if without else source), None
-    inputs = _inputs(path, source.column_names, target, without)
-    return source.select(inputs), source[target].to_numpy(zero_copy_only=False)
 
+    def rows(self, model: Any) -> Any:
+        """New rows: the columns that the model was fitted on, in their order."""
+        if self.suffix == ".tsv" or self.encoding or self.delimiter:
+            return self._csv()
+        if self.suffix not in ARROW:
+            return self.path
+        names = getattr(model, "feature_names_in_", None)
+        return self._arrow() if names is None else self._arrow(names).select(list(names))
 
-def _inputs(path: str, names: Sequence[str], target: str, without: Sequence[str]) -> list[str]:
-    """Names of the inputs."""
-    for name in without:
-        require(name in names, "--without", f"one of the columns of {path}, {list(names)}", name)
-    return [name for name in names if name not in (target, *without)]
+    def rows_and_targets(self, model: Any, target: str) -> tuple[Any, Any]:
+        """The model's columns, and the targets, for a report."""
+        X, y = self.with_targets(target)
+        return (X, X.targets()) if y is None else (self.rows(model), y)
 
+    def columns(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Columns as they stand in the table, such as identifiers; those of CSV files as text."""
+        if not names:
+            return {}
+        if self.suffix in CSV:
+            self._require_columns(self._csv().names() or (), names, "--keep")
+            return dict(zip(names, self._csv(columns=list(names)).texts().T, strict=True))
+        if self.suffix in ARROW:
+            found = self._arrow()
+            self._require_columns(found.column_names, names, "--keep")
+        else:
+            self._require_columns(ParquetRows(self.path).names() or (), names, "--keep")
+            found = import_module("pyarrow.parquet").read_table(self.path, columns=list(names))
+        return {name: np.array(found[name].to_pylist(), dtype=object) for name in names}
 
-def _suffix(path: str, form: CsvFormat) -> str:
-    """The ending of a table's name; CSV files alone have an encoding and a delimiter."""
-    require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
-    suffix = Path(path).suffix.lower()
-    for name, value in (("--encoding", form.encoding), ("--delimiter", form.delimiter)):
-        require(value is None or suffix in CSV, name, f"left out for {path}, which is no CSV file", value)
-    return suffix
+    def _inputs(self, names: Sequence[str], target: str, without: Sequence[str]) -> list[str]:
+        """Names of the inputs."""
+        self._require_columns(names, without, "--without")
+        return [name for name in names if name not in (target, *without)]
 
+    def _require_columns(self, known: Sequence[str], names: Sequence[str], option: str) -> None:
+        for name in names:
+            require(name in known, option, f"one of the columns of {self.path}, {list(known)}", name)
 
-def _csv(path: str, target: int | str | None, form: CsvFormat, columns: Sequence[str] | None = None) -> CsvRows:
-    tab = form.delimiter == "tab" or (form.delimiter is None and Path(path).suffix.lower() == ".tsv")
-    delimiter = "\t" if tab else form.delimiter or ","
-    return CsvRows(path, target, columns, delimiter, form.encoding or "utf-8")
+    def _csv(self, target: int | str | None = None, columns: Sequence[str] | None = None) -> CsvRows:
+        tab = self.delimiter == "tab" or (self.delimiter is None and self.suffix == ".tsv")
+        delimiter = "\t" if tab else self.delimiter or ","
+        return CsvRows(self.path, target, columns, delimiter, self.encoding or "utf-8")
 
-
-def _source(path: str, target: str, form: CsvFormat) -> Any:
-    suffix = _suffix(path, form)
-    if suffix in ARROW:
-        table = _arrow(path)
-        require(target in table.column_names, f"{path}", f"a table with a column {target!r}", table.column_names)
+    def _arrow(self, wanted: Sequence[str] = ()) -> Any:
+        """The Arrow table of the file, which has the columns wanted."""
+        try:
+            import pyarrow.feather
+        except ImportError:
+            raise ImportError("reading Arrow files needs pyarrow: pip install 'mercer[files]'") from None
+        try:
+            table = pyarrow.feather.read_table(self.path)
+        except pyarrow.ArrowInvalid as fault:
+            raise ValueError(f"{self.path} is no Arrow file: {fault}") from None
+        missing = [name for name in wanted if name not in table.column_names]
+        require(not missing, self.path, f"a table with the columns {missing}", table.column_names)
         return table
-    if suffix in CSV:
-        number = target.lstrip("-").isdigit() and _csv(path, None, form).names() is None
-        return _csv(path, int(target) if number else target, form)
-    if suffix == ".parquet" or Path(path).is_dir():
-        return ParquetRows(path, target=target)
-    raise ValueError(f"TABLE must be {TABLE}, got {path}")
-
-
-def rows(path: str, model: Any, form: CsvFormat = PLAIN) -> Any:
-    """New rows: the columns that the model was fitted on, in their order."""
-    suffix = _suffix(path, form)
-    if suffix == ".tsv" or form != PLAIN:
-        return _csv(path, None, form)
-    if suffix not in ARROW:
-        return path
-    return _named_columns(path, _arrow(path), getattr(model, "feature_names_in_", None))
-
-
-def kept_columns(path: str, names: Sequence[str], form: CsvFormat = PLAIN) -> dict[str, np.ndarray]:
-    """Columns of a table as they stand there, such as identifiers; those of CSV files as text."""
-    if not names:
-        return {}
-    suffix = _suffix(path, form)
-    if suffix in CSV:
-        _require_columns(path, _csv(path, None, form).names() or (), names)
-        return dict(zip(names, _csv(path, None, form, list(names)).texts().T, strict=True))
-    if suffix in ARROW:
-        found = _arrow(path)
-        _require_columns(path, found.column_names, names)
-    else:
-        _require_columns(path, ParquetRows(path).names() or (), names)
-        found = import_module("pyarrow.parquet").read_table(path, columns=list(names))
-    return {name: np.array(found[name].to_pylist(), dtype=object) for name in names}
-
-
-def _require_columns(path: str, known: Sequence[str], names: Sequence[str]) -> None:
-    for name in names:
-        require(name in known, "--keep", f"one of the columns of {path}, {list(known)}", name)
-
-
-def rows_and_targets(path: str, target: str, names: Any, form: CsvFormat = PLAIN) -> tuple[Any, Any]:
-    """The model's columns of a table, and the targets, for a report."""
-    X, y = table(path, target, form=form)
-    return (X, X.targets()) if y is None else (_named_columns(path, X, names), y)
-
-
-def _named_columns(path: str, table: Any, names: Any) -> Any:
-    if names is None:
-        return table
-    missing = [name for name in names if name not in table.column_names]
-    require(not missing, path, f"a table with the columns {missing}", table.column_names)
-    return table.select(list(names))
-
-
-def _arrow(path: str) -> Any:
-    try:
-        import pyarrow.feather
-    except ImportError:
-        raise ImportError("reading Arrow files needs pyarrow: pip install 'mercer[files]'") from None
-    try:
-        return pyarrow.feather.read_table(path)
-    except pyarrow.ArrowInvalid as fault:
-        raise ValueError(f"{path} is no Arrow file: {fault}") from None

@@ -173,14 +173,14 @@ def _like(X: Tensor, *parts: Tensor) -> list[Tensor]:
 
 def _units(kind: str, X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Return centre and width of each column, as this kind of map defines them."""
-    if kind in ("standard", "scores"):
+    if kind == "standard":
         # scaled by a power of two near the largest value, so that squares do not overflow
         unit = torch.exp2(X.abs().amax(0).clamp(min=1e-300).log2().floor())
         scaled = X / unit
         mean = (w * scaled).sum(0)
         centre = mean * unit
         width = (w * (scaled - mean).square()).sum(0).sqrt() * unit
-    else:
+    else:  # the difference of a value from a median is exact to its last digits beside a value of 1e20
         centre, width = _middle_and_width(X, w)  # many columns are mostly one value
         width = 2 * width if kind == "clip" else width  # the interquartile range of a symmetric column
     return centre, torch.where(width > 1e-12 * X.abs().amax(0), width, 1.0)

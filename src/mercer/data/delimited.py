@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Self
@@ -11,29 +12,39 @@ from typing import Self
 import numpy as np
 
 from mercer.data.columns import Column, FilePath, choose_columns
-from mercer.data.raw import MISSING_FIELDS, RawColumn, text_column
-from mercer.data.text import MARK_EVERY, Line, TextRows, is_number
+from mercer.data.raw import MISSING_FIELDS, RawColumn, is_number, text_column
+from mercer.data.text import MARK_EVERY, Line, TextRows
 from mercer.parts import require
 
 TARGET_BLOCK = 65_536  # lines held at once while targets are read
+#: Text of nothing but digits, signs and commas.
+NUMERIC = re.compile(r"[-+.,0-9eE]*")
+#: Words, in small letters, that are numbers to Python and missing values to a table.
+NAN = ("nan", "+nan", "-nan")
 
 
 class CsvRows(TextRows):
     """Rows of a CSV file; its first line is a header if none of its fields is a number.
 
-    A row is a line: quoted fields may hold the delimiter but no line break. Rows are float64. A file whose first rows
-    hold inputs that are not numbers is `mixed`: estimators then read entire columns (`columns`), as numbers, dates
+    A row is a line: quoted fields may hold the delimiter but no line break. Lines that start with # are comments above
+    the header and the first row, and rows below. Rows are float64. A file that holds
+    inputs that are not numbers is `mixed`: estimators then read entire columns (`columns`), as numbers, dates
     (2020-01-31, with or without a time) or levels.
 
     Parameters
     ----------
-    path : path of the file.
-    target : name (if there is a header) or number of the column that holds the targets. If the
-        first target that is not missing is no number, the targets are class names and stay text.
-    columns : names or numbers of the input columns; None takes all but the target.
-    delimiter : the character between two fields.
-    encoding : the encoding of the text, such as "cp1252"; one that extends ASCII. A line that is not in this
-        encoding is refused with its place.
+    path : str or Path
+        Path of the file.
+    target : str, int or None, default None
+        Name (if there is a header) or number of the column that holds the targets. If the first target that is not
+        missing is no number, the targets are class names and stay text.
+    columns : sequence of str or int, or None, default None
+        Names or numbers of the input columns; None takes all but the target.
+    delimiter : str, default ","
+        The character between two fields.
+    encoding : str, default "utf-8"
+        The encoding of the text, such as "cp1252"; one that extends ASCII. A line that is not in this encoding is
+        refused with its place.
 
     Examples
     --------
@@ -48,6 +59,8 @@ class CsvRows(TextRows):
             [1.5000, 4.0000]], dtype=torch.float64) ['a' 'b' 'a']
     """
 
+    hash_rows = True
+
     def __init__(
         self,
         path: FilePath,
@@ -61,6 +74,7 @@ class CsvRows(TextRows):
         super().__init__(path, encoding)
         self.delimiter = delimiter
         self._header: list[str] | None = None
+        self._mixed: bool | None = None
         fields = self._fields(*next(self._lines()))
         if not any(map(is_number, fields)):
             self._header = [field.strip() for field in fields]
@@ -72,8 +86,21 @@ class CsvRows(TextRows):
 
     @property
     def mixed(self) -> bool:
-        first = list(islice(self._lines(), MARK_EVERY))
-        return not all(is_number(field) for fields in self._texts(first, self._kept) for field in fields)
+        if self._mixed is None:
+            lines = enumerate(self._lines())
+            self._mixed = any(self._holds_text(line, exactly=row < MARK_EVERY) for row, line in lines)
+        return self._mixed
+
+    def _holds_text(self, line: Line, exactly: bool) -> bool:
+        """Whether a chosen column of a line holds anything but a number.
+
+        Unless `exactly`, a line of digits and signs without an empty field is taken for numbers, which saves most of
+        the time.
+        """
+        text = f",{line[1].replace(self.delimiter, ',')},"
+        if not exactly and ",," not in text and NUMERIC.fullmatch(text):
+            return False
+        return not all(is_number(field) and field.lower() not in NAN for field in self._texts([line], self._kept)[0])
 
     def columns(self) -> list[RawColumn]:
         """Read the inputs of all rows into memory."""
@@ -120,6 +147,7 @@ class CsvRows(TextRows):
         return chosen
 
     def _choose(self, target: Column | None, columns: Iterable[Column] | None) -> None:
+        self._mixed = None
         self._kept, self._target = choose_columns(self.path, self._header, self._n_stored, target, columns)
         self.n_columns = len(self._kept)
 
@@ -151,7 +179,8 @@ class CsvRows(TextRows):
         for number, text in lines:
             fields = self._fields(number, text)
             if len(fields) != self._n_stored:
-                self._refuse(number, f"a row must have {self._n_stored} fields, got {len(fields)}")
+                comment = "; comments stand above the first row" if text.lstrip().startswith("#") else ""
+                self._refuse(number, f"a row must have {self._n_stored} fields, got {len(fields)}{comment}")
             table.append([fields[j].strip() for j in columns])
         return np.array(table)
 

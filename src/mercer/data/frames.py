@@ -90,10 +90,6 @@ def _polars(name: str, series: Any) -> RawColumn:
         return RawColumn(name, "date", stamps, zone=zone or "")
     if text.startswith("Duration"):
         return RawColumn(name, "number", series.dt.total_microseconds().cast(float).to_numpy() / (1e6 * DAY))
-    if text == "Null":
-        return RawColumn(name, "number", np.full(len(series), np.nan))
-    if text.startswith(("List", "Struct", "Array")):
-        require(False, f"column {name!r} of X", "of single values", text)
     if text.startswith(("String", "Utf8", "Categorical", "Enum")):
         codes, levels = factorize(series.cast(str).to_list())
         return RawColumn(name, "category", codes, levels, text=text.startswith(("String", "Utf8")))

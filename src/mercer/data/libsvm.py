@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse
 
 from mercer.data.columns import FilePath
+from mercer.data.raw import is_number
 from mercer.data.source import SparseRows
-from mercer.data.text import Line, TextRows, is_number
+from mercer.data.text import Line, TextRows
 from mercer.parts import is_integer, require
 
 #: Columns accepted without `n_columns`: a mistyped index would make every dense row gigabytes long.
@@ -26,9 +28,11 @@ class LibsvmRows(TextRows):
 
     Parameters
     ----------
-    path : path of the file.
-    n_columns : number of columns; None takes the largest index of the file (at most 1 048 576, since rows
-        become dense), so give it for a test file, in which the last columns may be zero throughout.
+    path : str or Path
+        Path of the file.
+    n_columns : int or None, default None
+        Number of columns; None takes the largest index of the file (at most 1 048 576, since rows become dense), so
+        give it for a test file, in which the last columns may be zero throughout.
 
     Examples
     --------
@@ -58,23 +62,22 @@ class LibsvmRows(TextRows):
         return f"{self.path}, the label,"
 
     def _inputs(self, lines: list[Line]) -> np.ndarray:
-        X = np.zeros((len(lines), self.n_columns))
-        for row, line in enumerate(lines):
-            for index, value in self._pairs(*line):
-                X[row, index - 1] = value
-        return X
+        return self._table(lines).toarray()
 
     def sparse(self) -> SparseRows:
         """Read the file as a sparse matrix, in one pass."""
+        return SparseRows(self._table(self._lines()), self.targets(), self.target_label())
+
+    def _table(self, lines: Iterable[Line]) -> scipy.sparse.csr_array:
+        """Parse the inputs of these lines."""
         values, indices, ends = array("d"), array("q"), array("q", [0])
-        for line in self._lines():
+        for line in lines:
             for index, value in self._pairs(*line):
                 indices.append(index - 1)
                 values.append(value)
             ends.append(len(values))
         parts = (np.asarray(part) for part in (values, indices, ends))
-        table = scipy.sparse.csr_array(tuple(parts), shape=(self.n_rows, self.n_columns))
-        return SparseRows(table, self.targets(), self.target_label())
+        return scipy.sparse.csr_array(tuple(parts), shape=(len(ends) - 1, self.n_columns))
 
     def _pairs(self, number: int, text: str) -> list[tuple[int, float]]:
         """Parse the entries of a line."""

@@ -33,9 +33,12 @@ class ParquetRows(RowSource):
 
     Parameters
     ----------
-    path : a file, or a folder of ``*.parquet`` files with the same columns.
-    target : name or number of the column that holds the targets, which may be text.
-    columns : names or numbers of the input columns; None takes all but the target.
+    path : str or Path
+        A file, or a folder of ``*.parquet`` files with the same columns.
+    target : str, int or None, default None
+        Name or number of the column that holds the targets, which may be text.
+    columns : sequence of str or int, or None, default None
+        Names or numbers of the input columns; None takes all but the target.
 
     Examples
     --------

@@ -15,11 +15,13 @@ from mercer.parts import require
 
 DAY = 86_400.0
 #: Fields of text files that mean a missing value.
-MISSING_FIELDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+MISSING_FIELDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "?")
+#: Booleans as text, as data frames write them, in any case.
+BOOLEANS = ("false", "true")
 #: Dates as text, by ISO 8601; times may have an offset from UTC.
 DATE = re.compile(r"(\d{4}-\d\d-\d\d(?P<time>[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?)(?(time)(Z|([-+]\d\d):?([0-5]\d))?)")
-#: Numbers as text; infinity is refused later, as it is among numbers.
-NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|inf(inity)?)\s*", re.IGNORECASE)
+#: Numbers as text, to NumPy as well as to Python; infinity is refused later, as it is among numbers.
+NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
 #: A column with a level for nearly every row is an identifier, where there are more than a few rows.
 IDENTIFIER_SHARE, FEW_ROWS = 0.9, 30
 #: Fewer distinct numbers with a decimal point than this, written as text, are levels ("3.11").
@@ -87,8 +89,6 @@ def _date_name(time: str, known: frozenset[str]) -> str:
 
 def as_numbers(column: RawColumn) -> RawColumn:
     """Turn a column of levels into numbers; refused unless every level is one."""
-    if column.kind not in CATEGORICAL:
-        return column
     known = parse_numbers(column)
     if known.kind in CATEGORICAL:
         wanted = "numbers, dates or booleans where categorical_features=None"
@@ -98,10 +98,12 @@ def as_numbers(column: RawColumn) -> RawColumn:
 
 def parse_numbers(column: RawColumn) -> RawColumn:
     """Turn a column of levels into numbers, if every level is a number or means a missing value."""
+    if column.kind not in CATEGORICAL:
+        return column
     numbers = []
     for level in column.levels:
         missing = level.strip() in MISSING_FIELDS
-        if not missing and not NUMBER.fullmatch(level):
+        if not missing and not is_number(level):
             return column
         numbers.append(np.nan if missing else float(level))
     return RawColumn(column.name, "number", np.array([*numbers, np.nan])[column.values])
@@ -232,23 +234,20 @@ def text_column(name: str, fields: np.ndarray) -> RawColumn:
     missing = np.isin(words, MISSING_FIELDS)
     codes = np.where(missing, -1, np.cumsum(~missing) - 1)[place]
     levels = RawColumn(name, "category", codes, tuple(words[~missing].tolist()))
-    dates = parse_dates(levels)
-    if dates.kind == "date":
-        return dates
-    for kind, cast in (("number", float), ("date", np.datetime64), ("bool", _boolean)):
-        try:
-            known = np.array([None if gone else cast(word) for word, gone in zip(words, missing, strict=True)])
-        except ValueError:
-            continue
-        if kind != "date":
-            return RawColumn(name, kind, known.astype(np.float64)[place])
-        return RawColumn(name, kind, days(known.astype("datetime64[us]"))[place])
-    return levels
+    found = parse_numbers(parse_dates(levels))
+    if found is levels and all(level.lower() in BOOLEANS for level in levels.levels):
+        truth = [level.lower() == "true" for level in levels.levels]
+        return RawColumn(name, "bool", np.array([*truth, np.nan])[codes])
+    return found
 
 
-def _boolean(word: str) -> float:
-    """1 for "true" and 0 for "false", as data frames write booleans."""
-    return float(("false", "true").index(word.lower()))
+def is_number(text: str) -> bool:
+    """Whether a text is a number or NaN.
+
+    >>> [is_number(word) for word in ("-1e3", "nan", "oak", "1_000", "")]
+    [True, True, False, False, False]
+    """
+    return NUMBER.fullmatch(text) is not None
 
 
 def factorize(values: Iterable[Any]) -> tuple[np.ndarray, tuple[str, ...]]:

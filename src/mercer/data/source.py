@@ -109,40 +109,33 @@ class RowSource(ABC):
         return RunOfRows(self, group)
 
 
-class RunOfRows(RowSource):
-    """Consecutive rows of another source: those of one process of several."""
+class WeightedRows:
+    """A record of `rows` and their `weight`; rows of weight zero have no influence and are never named here."""
 
-    def __init__(self, rows: RowSource, group: Group) -> None:
-        self.rows = rows
-        self.n_columns = rows.n_columns
-        self.start, self.stop = even_run(group, rows.n_rows)
-        self.n_rows = self.stop - self.start
-        self.shard = Runs(group, [self.start], [self.n_rows])
-
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for at, block in self.rows.blocks(size) if self.n_rows else ():
-            low, high = max(self.start - at, 0), min(self.stop - at, len(block))
-            if low < high:
-                yield at + low - self.start, block[low:high]
-            if at + len(block) >= self.stop:
-                return
-
-    def take(self, index: Any) -> Tensor:
-        return self.rows.take(np.asarray(torch.as_tensor(index).cpu()) + self.start)
-
-    def targets(self) -> np.ndarray | None:
-        y = self.rows.targets()
-        return None if y is None else y[self.start : self.stop]
-
-    def names(self) -> Sequence[str] | None:
-        return self.rows.names()
+    rows: RowSource
+    weight: Any  # an array or a tensor
 
     @property
-    def target_name(self) -> str | None:
-        return self.rows.target_name
+    def alive(self) -> np.ndarray:
+        """Indices of the rows of positive weight, in order, of this process."""
+        return np.flatnonzero(self._positive.cpu().numpy())
 
-    def target_label(self) -> str:
-        return self.rows.target_label()
+    @property
+    def n_alive(self) -> int:
+        """The number of rows of positive weight, of all processes."""
+        return self.rows.shard.count(self._positive)
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Indices of at most `n` rows of positive weight, drawn uniformly, in order."""
+        return self.rows.shard.draw(self._positive, n, rng).cpu().numpy()
+
+    def spaced(self, n: int) -> np.ndarray:
+        """Indices of at most `n` rows of positive weight, evenly spaced among them, in order."""
+        return self.rows.shard.spaced(self._positive, n).cpu().numpy()
+
+    @property
+    def _positive(self) -> Tensor:
+        return torch.as_tensor(self.weight > 0)
 
 
 class TransformedRows(RowSource):
@@ -195,6 +188,32 @@ class RowSubset(RowSource):
         return self.rows.total(value)
 
 
+class RunOfRows(RowSubset):
+    """Consecutive rows of another source: those of one process of several."""
+
+    def __init__(self, rows: RowSource, group: Group) -> None:
+        self.start, self.stop = even_run(group, rows.n_rows)
+        super().__init__(rows, np.arange(self.start, self.stop))
+        self.shard = Runs(group, [self.start], [self.n_rows])
+
+    def total(self, value: Tensor) -> Tensor:
+        return self.shard.group.sum(value)
+
+    def targets(self) -> np.ndarray | None:
+        y = self.rows.targets()
+        return None if y is None else y[self.start : self.stop]
+
+    def names(self) -> Sequence[str] | None:
+        return self.rows.names()
+
+    @property
+    def target_name(self) -> str | None:
+        return self.rows.target_name
+
+    def target_label(self) -> str:
+        return self.rows.target_label()
+
+
 def spaced_rows(weight: Any, n: int) -> np.ndarray:
     """Return the indices of at most n rows of positive weight, evenly spaced among them.
 
@@ -202,8 +221,7 @@ def spaced_rows(weight: Any, n: int) -> np.ndarray:
     >>> spaced_rows([1.0, 0.0, 1.0, 1.0, 1.0, 1.0], 3).tolist()
     [0, 3, 5]
     """
-    alive = np.flatnonzero(torch.as_tensor(weight).cpu().numpy() > 0)
-    return alive[np.linspace(0, len(alive) - 1, min(len(alive), n)).astype(int)]
+    return UNDIVIDED.spaced(torch.as_tensor(weight).cpu() > 0, n).numpy()
 
 
 def read_ahead(blocks: Iterator[Block], *, pinned: bool = False) -> Iterator[Block]:
@@ -339,9 +357,10 @@ class NpyRows(RowSource):
 
     Parameters
     ----------
-    path : path of a two-dimensional array of numbers.
-    target : the column that holds the targets (its number), or the path of a second .npy file with
-        one target a row.
+    path : str or Path
+        Path of a two-dimensional array of numbers.
+    target : int, str, Path or None, default None
+        The column that holds the targets (its number), or the path of a second .npy file with one target a row.
 
     Examples
     --------

@@ -41,7 +41,13 @@ Line = tuple[int, str]  # number in the file, from 1, and text
 
 
 class TextRows(RowSource):
-    """Rows of a text file; blank lines and lines that start with # are skipped."""
+    """Rows of a text file; blank lines are skipped, and lines that start with # above the first row.
+
+    Below it, lines that start with # are skipped unless they may be rows.
+    """
+
+    #: Whether a row may start with #, such as the "#N/A" of a spreadsheet.
+    hash_rows = False
 
     def __init__(self, path: FilePath, encoding: str = "utf-8") -> None:
         self._encoding = _line_encoding(encoding)
@@ -53,7 +59,7 @@ class TextRows(RowSource):
             self._require_text(file.read(FIRST_BYTES))
             file.seek(0)
             for number, raw in enumerate(file):
-                if _is_row(raw):
+                if _is_row(raw, self.hash_rows and self.n_rows > 0):
                     if self.n_rows % MARK_EVERY == 0:
                         self._marks.append((offset, number))
                     self.n_rows += 1
@@ -82,9 +88,9 @@ class TextRows(RowSource):
     def _lines_from(self, mark: int) -> Iterator[Line]:
         offset, n_before = self._marks[mark]
         with open(self.path, "rb") as file:
-            file.seek(offset)
+            file.seek(offset)  # the beginning of a row
             for number, raw in enumerate(file, n_before + 1):
-                if _is_row(raw):
+                if _is_row(raw, self.hash_rows):
                     raw = raw.rstrip(b"\r\n")
                     if b"\r" in raw or b"\0" in raw:
                         seen = "a NUL byte" if b"\0" in raw else "a carriage return alone"
@@ -153,19 +159,6 @@ def _line_encoding(encoding: str) -> str:
     return "utf-8-sig" if name == "utf-8" else name
 
 
-def _is_row(raw: bytes) -> bool:
+def _is_row(raw: bytes, hash_rows: bool) -> bool:
     content = raw.lstrip()
-    return bool(content) and not content.startswith(b"#")
-
-
-def is_number(field: str) -> bool:
-    """Whether a word is a number to NumPy as well as to Python.
-
-    >>> [is_number(word) for word in ("-1e3", "nan", "oak", "1_000", "")]
-    [True, True, False, False, False]
-    """
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return "_" not in field  # 1_000 is a number to Python alone
+    return bool(content) and (hash_rows or not content.startswith(b"#"))

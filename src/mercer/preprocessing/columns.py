@@ -47,8 +47,8 @@ class Code(ABC):
         return ((self.width, self.keeps_unit),)
 
     @abstractmethod
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        """The coordinates of each row, n × width."""
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
+        """The coordinates of each row, n × width; `others` are further `sources`."""
 
     @property
     def description(self) -> str:
@@ -66,8 +66,7 @@ class Value(Code):
     fill: float
     sentinel: float = np.nan
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        (column,) = columns
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         values = numbers(column)
         missing = np.isnan(values) | (values == self.sentinel)
         return np.where(missing, self.fill, values)[:, None]
@@ -97,8 +96,7 @@ class Rank(Code):
     fill: float
     label: ClassVar[str] = "rank"
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        (column,) = columns
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         index = level_indices(column, self.levels)
         return np.where(index < 0, self.fill, index.astype(np.float64))[:, None]
 
@@ -111,8 +109,7 @@ class Missing(Code):
     keeps_unit: ClassVar[bool] = True
     label: ClassVar[str] = "missing or not"
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        (column,) = columns
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         missing = column.missing
         missing = missing if np.isnan(self.sentinel) else missing | (numbers(column) == self.sentinel)
         return missing.astype(np.float64)[:, None]
@@ -141,8 +138,7 @@ class OneHot(ByLevel):
     def width(self) -> int:
         return len(self.levels) + self.gap
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        (column,) = columns
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         index = self.level_index(column)
         out = np.zeros((len(index), self.width))
         known = np.flatnonzero(index >= 0)
@@ -165,8 +161,7 @@ class TargetMean(ByLevel):
     def width(self) -> int:
         return len(self.prior)
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        (column,) = columns
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         index = self.level_index(column)
         return np.vstack([self.means, self.prior])[np.where(index < 0, len(self.means), index)]
 
@@ -197,8 +192,7 @@ class Counts(ByLevel):
     counts: np.ndarray = field(repr=False)  # levels (and missing), as logarithms
     label: ClassVar[str] = "frequency"
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        (column,) = columns
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         index = self.level_index(column)
         return np.append(self.counts, 0.0)[np.where(index < 0, len(self.counts), index)][:, None]
 
@@ -213,8 +207,7 @@ class Cyclic(Code):
     def width(self) -> int:
         return 2
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        (column,) = columns
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         angle = 2 * np.pi * np.mod(numbers(column, "date"), self.days) / self.days
         return np.nan_to_num(np.column_stack([np.sin(angle), np.cos(angle)]))
 
@@ -239,8 +232,8 @@ class CyclicNumber(Code):
     def width(self) -> int:
         return 2
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        angle = 2 * np.pi * np.mod(numbers(columns[0]), self.period) / self.period
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
+        angle = 2 * np.pi * np.mod(numbers(column), self.period) / self.period
         return np.nan_to_num(np.column_stack([np.sin(angle), np.cos(angle)]))
 
     @property
@@ -271,9 +264,10 @@ class Place(Code):
     def width(self) -> int:
         return 3
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        degrees = [numbers(column) for column in columns]
-        for column, values, most in zip(columns, degrees, (90.0, 360.0), strict=True):
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
+        both = (column, *others)
+        degrees = [numbers(angle) for angle in both]
+        for column, values, most in zip(both, degrees, (90.0, 360.0), strict=True):
             far = values[np.abs(values) > most]
             wanted = f"of degrees between -{most:g} and {most:g}"
             require(not len(far), f"column {column.name!r} of X", wanted, float(far[0]) if len(far) else None)
@@ -289,8 +283,7 @@ class DayNumber(Code):
     fill: float
     label: ClassVar[str] = "days"
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        (column,) = columns
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         values = numbers(column, "date")
         return np.where(np.isnan(values), self.fill, values)[:, None]
 

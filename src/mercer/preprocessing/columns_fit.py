@@ -89,12 +89,14 @@ def encode_table(
     alive = weight > 0
     weight = weight / weight[alive].mean()
     together = None if row_groups is None else row_groups.take(alive)
+    declared = DeclaredCodes() if declared is None else declared
     chooser = _CodeChooser(None if targets is None else targets[alive], weight[alive], twice, together, declared)
     seen = [replace(column, values=column.values[alive]) for column in columns]
     chosen = [chooser.choose(index, column) for index, column in enumerate(seen)]
     codes = tuple(code for found, _ in chosen for code in found)
     table = TableMap(codes, tuple(described for _, described in chosen))
-    _require_some_code(table)
+    reasons = "; ".join(f"{column.name!r} {column.map}" for column in table.described)
+    require(bool(codes), "X", "a table with at least one column to learn from", reasons[:500])
     means = CrossFit.of(table, columns, targets, row_groups)
     if means is None:
         return EncodedTable(table, table.encode(columns), None)
@@ -102,27 +104,17 @@ def encode_table(
     return EncodedTable(table, means.patched(table, table.encode(columns), weight), means)
 
 
-def _require_some_code(table: TableMap) -> None:
-    """Refuse a table of which no column is left."""
-    reasons = "; ".join(f"{column.name!r} {column.map}" for column in table.described)
-    require(bool(table.codes), "X", "a table with at least one column to learn from", reasons[:500])
-
-
+@dataclass
 class _CodeChooser:
     """Choose the codes of columns in their order, since a copy of an earlier column is left out."""
 
-    def __init__(
-        self,
-        targets: np.ndarray | None,
-        weight: np.ndarray,
-        twice: bool,
-        row_groups: RowGroups | None = None,
-        declared: DeclaredCodes | None = None,
-    ) -> None:
-        self.targets, self.weight, self.twice, self.row_groups = targets, weight, twice, row_groups
-        self.declared = DeclaredCodes() if declared is None else declared
-        #: Names of the columns so far, by a hash of their values, or of the rows in which they are missing.
-        self._names: dict[bytes, str] = {}
+    targets: np.ndarray | None
+    weight: np.ndarray
+    twice: bool
+    row_groups: RowGroups | None
+    declared: DeclaredCodes
+    #: Names of the columns so far, by a hash of their values, or of the rows in which they are missing.
+    _names: dict[bytes, str] = field(default_factory=dict)
 
     def choose(self, index: int, column: RawColumn) -> tuple[list[Code], ColumnDescription]:
         """The codes of a column, none where it is left out, and its description."""

@@ -243,12 +243,11 @@ def _finite(table: Kept, names: Sequence[str] | None = None) -> Kept:
     if isinstance(table, np.ndarray):
         clipped = table if table.dtype == np.float32 else np.clip(table, -LARGEST, LARGEST)
     else:
-        clipped = [column if column.kind in CATEGORICAL else _clipped(column) for column in columns]
+        clipped = [
+            column if column.kind in CATEGORICAL else replace(column, values=np.clip(column.values, -LARGEST, LARGEST))
+            for column in columns
+        ]
     return clipped
-
-
-def _clipped(column: RawColumn) -> RawColumn:
-    return replace(column, values=np.clip(column.values, -LARGEST, LARGEST))
 
 
 def _within(X: np.ndarray) -> bool:
@@ -450,7 +449,10 @@ class FiniteRows(RowSource):
             names = self.names()
             index = int(self.shard.global_indices(np.array([row_of(row)]))[0])
             where = f"row {index}, column {names[column] if names is not None else column}"
-            raise ValueError(f"X must hold finite numbers, got {float(block[row, column])} in {where}: NaN or infinity")
+            value = float(block[row, column])
+            advice = "; numbers are missing where Parquet holds null, CSV an empty field, or an array in memory NaN"
+            seen = f"{value} in {where}: NaN or infinity"
+            raise ValueError(f"X must hold finite numbers, got {seen}{advice if np.isnan(value) else ''}")
         return block.clamp(-LARGEST, LARGEST)
 
 
@@ -461,6 +463,7 @@ def dense_or_sparse(X: Any, estimator: Any) -> Any:
     """
     if isinstance(X, LibsvmRows):
         return X.sparse() if _stays_sparse(X.n_columns, estimator) else X
+    X = _unpacked(X, estimator)
     matrix = X.entries.table if isinstance(X, SparseRows) else sparse_matrix(X)
     if matrix is None:
         return X
@@ -474,5 +477,14 @@ def dense_or_sparse(X: Any, estimator: Any) -> Any:
     return matrix.toarray()
 
 
+def _unpacked(X: Any, estimator: Any) -> Any:
+    """A pandas frame all of whose columns are sparse as a dense frame, or as a matrix where that stays sparse."""
+    dtypes = list(X.dtypes) if hasattr(X, "iloc") and is_frame(X) else []
+    if not dtypes or not all(hasattr(dtype, "fill_value") and hasattr(dtype, "subtype") for dtype in dtypes):
+        return X
+    mostly_zeros = all(dtype.fill_value == 0 for dtype in dtypes)
+    return X.sparse.to_coo() if mostly_zeros and _stays_sparse(len(dtypes), estimator) else X.sparse.to_dense()
+
+
 def _stays_sparse(n_columns: int, estimator: Any) -> bool:
-    return n_columns > DENSE_COLUMNS and getattr(estimator, "_by_products", False) and not estimator._pairwise
+    return n_columns > DENSE_COLUMNS and getattr(estimator, "_accepts_wide_sparse", False) and not estimator._pairwise

@@ -1,8 +1,8 @@
 """Cross-fitted target means of levels: a row of `fit` gets the mean of its level in the other folds.
 
 The mean of a level is shrunk towards that of all rows (empirical Bayes): the number of prior rows is the ratio of the
-variance within levels to that between levels. The fold of a row is a hash of its values, and equal rows take turns in
-the order of their targets. So the order of rows changes nothing.
+variance within levels to that between levels. The fold of a row is a hash of its values, and duplicate rows take turns
+in the order of their targets. So the order of rows changes nothing.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ class CrossFit:
         for k, index in enumerate(self.at):
             code = codes[index]
             assert isinstance(code, TargetMean)
-            total = self._sums(k, len(code.means), weight).sum(0)
-            prior = self._prior(weight)[-1]
-            codes[index] = replace(code, means=_shrunk(total, prior, self._prior_rows(k, total, weight)), prior=prior)
+            priors = self._prior(weight)
+            codes[index] = replace(code, means=self._means(k, len(code.means), weight, priors)[-1], prior=priors[-1])
         for index, rows in self.texts.items():
             code, regression = codes[index], TextRegression(rows, self.targets, self.folds)
             assert isinstance(code, Text)
@@ -90,11 +89,7 @@ class CrossFit:
             code = table.codes[index]
             assert isinstance(code, TargetMean)
             n = len(code.means)
-            sums = self._sums(k, n, weight)
-            total = sums.sum(0)
-            prior_rows = self._prior_rows(k, total, weight)
-            others = [_shrunk(total - fold, prior, prior_rows) for fold, prior in zip(sums, priors[:-1], strict=True)]
-            known = np.stack([np.vstack(pair) for pair in zip([*others, code.means], priors, strict=True)])
+            known = np.concatenate([self._means(k, n, weight, priors), priors[:, None]], axis=1)
             level = np.where(self.levels[:, k] < 0, n, self.levels[:, k])
             X[:, ends[index] - code.width : ends[index]] = known[row_fold, level]
         for index, rows in self.texts.items():
@@ -102,6 +97,14 @@ class CrossFit:
             assert isinstance(code, Text)
             X[:, ends[index] - self.targets.shape[1] : ends[index]] = regression.out_of_fold(weight, code.penalty)
         return X
+
+    def _means(self, k: int, n: int, weight: np.ndarray, priors: np.ndarray) -> np.ndarray:
+        """Means of the n levels over the rows outside each fold, and last over all rows, shrunk towards the priors."""
+        sums = self._sums(k, n, weight)
+        total = sums.sum(0)
+        prior_rows = self._prior_rows(k, total, weight)
+        parts = zip([*(total - sums), total], priors, strict=True)
+        return np.stack([(part[:, :-1] + prior_rows * prior) / (part[:, -1:] + prior_rows) for part, prior in parts])
 
     def _sums(self, k: int, n: int, weight: np.ndarray) -> np.ndarray:
         """Weighted sums of the targets and, last, of the weights, by fold and level: folds × n × (p + 1)."""
@@ -140,11 +143,6 @@ class CrossFit:
         return np.clip(np.where(within > 0, ratio, LEAST_PRIOR), LEAST_PRIOR, MOST_PRIOR)
 
 
-def _shrunk(sums: np.ndarray, prior: np.ndarray, prior_rows: np.ndarray) -> np.ndarray:
-    """Means of levels from their sums and counts, shrunk towards the prior."""
-    return (sums[:, :-1] + prior_rows * prior) / (sums[:, -1:] + prior_rows)
-
-
 def averaged_targets(y: np.ndarray, *, classes: bool) -> np.ndarray:
     """The targets of target means (n × p): numbers, scaled to at most 1, or an indicator of each class.
 
@@ -160,7 +158,7 @@ def averaged_targets(y: np.ndarray, *, classes: bool) -> np.ndarray:
 
 
 def row_folds(columns: Sequence[RawColumn], targets: np.ndarray) -> np.ndarray:
-    """The fold of each row by a hash of its values; equal rows take turns, in the order of their targets."""
+    """The fold of each row by a hash of its values; duplicate rows take turns, in the order of their targets."""
     hashes = row_hashes(columns)
     order = np.lexsort((*targets.T, hashes))
     hashes = hashes[order]

@@ -15,6 +15,7 @@ from mercer.data import UNDIVIDED, Bend, RowSource, Shard, TensorRows, find_bend
 from mercer.data.row_groups import RowGroups
 from mercer.data.source import TransformedRows
 from mercer.engine import Plan, reduce_rows
+from mercer.engine.plan import SAMPLE_ROWS
 from mercer.losses import FAR_MEANS
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
@@ -22,8 +23,6 @@ from mercer.progress import count_rows
 from mercer.selection.score import held_out_values
 from mercer.selection.tune import tune_kernel
 
-#: Rows that tell the heavy tails and the order of magnitude of each column.
-SAMPLE_ROWS = 10_000
 #: Bounds of inputs: their squared distances are then finite, and kernels are 0 long before.
 FARTHEST = {torch.float32: 1e18, torch.float64: 1e150}
 #: Rows of the test at most, half of them held out, and at least.
@@ -165,11 +164,11 @@ def _bend(data: TableData, Y: np.ndarray, plan: Plan) -> Bend | None:
     X = data.rows.fetch(index).cpu()
     y, w = (torch.as_tensor(data.pick(values, index)) for values in (Y, data.weight))
     keeps_unit = None if data.layout is None else torch.as_tensor(data.layout.keeps_unit)
-    together = None if data.row_groups is None else data.row_groups.take(index)
+    row_groups = None if data.row_groups is None else data.row_groups.take(index)
 
     def find() -> Bend | None:
         bend = find_bend(X, w, keeps_unit)
-        return bend if bend is not None and bending_pays(X, y, w, bend, plan.device, together) else None
+        return bend if bend is not None and bending_pays(X, y, w, bend, plan.device, row_groups) else None
 
     return data.shard.group.first(find)
 

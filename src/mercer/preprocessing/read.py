@@ -20,6 +20,7 @@ from mercer.data.hashes import has_copies, hash_pairs, hash_rows, hash_targets
 from mercer.data.raw import RawColumn
 from mercer.data.row_groups import RowGroups
 from mercer.data.shard import ONE_PROCESS
+from mercer.data.source import WeightedRows
 from mercer.parts import require
 from mercer.preprocessing.columns import Layout, TableMap
 from mercer.preprocessing.columns_fit import DeclaredCodes, EncodedTable, encode_table
@@ -54,7 +55,7 @@ SOURCES = (RowSource, str, os.PathLike)
 
 
 @dataclass(frozen=True)
-class TableData:
+class TableData(WeightedRows):
     """A checked table: rows, targets, weights, and how its columns became numbers."""
 
     rows: RowSource
@@ -72,27 +73,9 @@ class TableData:
     row_groups: RowGroups | None = None  # rows that every split keeps together
 
     @property
-    def alive(self) -> np.ndarray:
-        """Rows of positive weight, of this process."""
-        return np.flatnonzero(self.weight > 0)
-
-    @property
     def shard(self) -> Shard:
         """Which rows of the whole table these are."""
         return self.rows.shard
-
-    @property
-    def n_alive(self) -> int:
-        """Rows of positive weight, of all processes."""
-        return self.shard.count(torch.as_tensor(self.weight > 0))
-
-    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Sorted indices of at most `n` random rows of positive weight."""
-        return self.shard.draw(torch.as_tensor(self.weight > 0), n, rng).numpy()
-
-    def spaced(self, n: int) -> np.ndarray:
-        """Indices of at most `n` rows of positive weight, evenly spaced among them."""
-        return self.shard.spaced(torch.as_tensor(self.weight > 0), n).numpy()
 
     def pick(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Entries of a per-row array (targets, weights) at rows of these indices, on whichever process they are."""
@@ -143,10 +126,10 @@ class TableData:
     def with_rows(self, rows: RowSource, index: np.ndarray, weight: np.ndarray) -> TableData:
         """The table of these `rows`, which are those of these indices, with these weights."""
         means = None if self.means is None else self.means.take(index)
-        together = None if self.row_groups is None else self.row_groups.take(index)
+        row_groups = None if self.row_groups is None else self.row_groups.take(index)
         original = self.original_indices(index)
         return replace(
-            self, rows=rows, y=self.y[index], weight=weight, row_indices=original, means=means, row_groups=together
+            self, rows=rows, y=self.y[index], weight=weight, row_indices=original, means=means, row_groups=row_groups
         )
 
     def with_weights(self, weight: np.ndarray) -> TableData:
@@ -160,7 +143,7 @@ class TableData:
 
     def _medians(self) -> np.ndarray | None:
         """Replacements for numbers that are missing in `predict` though none was missing in `fit`."""
-        if self.table is not None or not isinstance(self.rows, ArrayRows):
+        if self.table is not None or isinstance(self.rows, SparseRows) or self.shard.divided:
             return None
         return np.median(self.rows.fetch(self.spaced(MEDIAN_ROWS)).numpy(), axis=0)
 
@@ -189,6 +172,7 @@ def read(
     if y is None:
         raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
     require_same_order(X, y)
+    require_same_order(X, sample_weight, "sample_weight")
     X = host(X)
     names = names_of(X)
     return reader.finish(reader.read_table(numbers_or_columns(X, estimator), y, sample_weight, names))
@@ -232,16 +216,17 @@ class TableReader:
         y = _require_length(y, n_rows)
         require_groups(self.row_groups, n_rows)
         table = as_columns(table, names) if names_codes(self.estimator) else table
-        row_indices, together = None, self.row_groups
+        row_indices, row_groups = None, self.row_groups
         if self.supervised and not getattr(self.estimator, "_pairwise", False):
-            table, y, weight, row_indices = _merge_copies(table, y, weight, together)
-            together = together.take(row_indices) if together is not None and row_indices is not None else together
+            table, y, weight, row_indices = _merge_copies(table, y, weight, row_groups)
+            if row_groups is not None and row_indices is not None:
+                row_groups = row_groups.take(row_indices)
         if isinstance(table, np.ndarray):
             data = TableData(ArrayRows(table), y, weight, names, target, row_indices)
         else:
-            coded = self._encode(table, y, weight, together)
+            coded = self._encode(table, y, weight, row_groups)
             data = TableData(ArrayRows(coded.X), y, weight, names, target, row_indices, coded.table, coded.means)
-        data = replace(data, row_groups=together)
+        data = replace(data, row_groups=row_groups)
         return data if self.group is ONE_PROCESS else _own_part(data, self.group)
 
     def read_source(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
@@ -379,15 +364,17 @@ def read_new(estimator: Any, X: Any) -> RowSource:
     Columns that were constant in `fit` keep the value they had there.
     """
     constants = getattr(estimator, "constants_", None)
-    rows = _encode_new(estimator, X)
+    table = new_table(estimator, X)
+    table = estimator.table_.encode(table) if isinstance(table, list) else table
+    rows = ArrayRows(table) if isinstance(table, np.ndarray) else table
     return rows if constants is None else constants.in_rows(rows)
 
 
-def _encode_new(estimator: Any, X: Any) -> RowSource:
+def new_table(estimator: Any, X: Any) -> Table | RowSource:
+    """New rows as numbers or raw columns in memory, or as a source of numbers, which stays where it is."""
     X = dense_or_sparse(X, estimator)
     if not isinstance(X, SOURCES):
-        table = new_numbers_or_columns(host(X), estimator)
-        return ArrayRows(table if isinstance(table, np.ndarray) else estimator.table_.encode(table))
+        return new_numbers_or_columns(host(X), estimator)
     names, wanted = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     target = getattr(estimator, "target_column_", None)
     source = as_source(X, names=None if names is None else list(names), target=target)
@@ -395,9 +382,13 @@ def _encode_new(estimator: Any, X: Any) -> RowSource:
     require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
     if isinstance(source, SparseRows):
         return source
-    if hasattr(estimator, "table_") or source.mixed:
-        return _encode_new(estimator, source.columns() if source.mixed else source.take(np.arange(source.n_rows)))
-    return FiniteRows(source)
+    if source.mixed:
+        return new_numbers_or_columns(source.columns(), estimator)
+    return (
+        new_table(estimator, source.take(np.arange(source.n_rows)))
+        if hasattr(estimator, "table_")
+        else FiniteRows(source)
+    )
 
 
 def read_held_out(
@@ -406,22 +397,14 @@ def read_held_out(
     """Read validation rows and their targets, checked as those of `fit` were and against them."""
     require(isinstance(data.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
-    X_val = _encode_like(estimator, data, host(dense_or_sparse(X_val, estimator)))
+    shape = tuple(getattr(X_val, "shape", ()))
+    require(len(shape) != 2 or shape[1] == data.n_columns, "X_val", f"of {data.n_columns} columns", shape)
+    fitted = clone(estimator)
+    vars(fitted).update({name: value for name, value in data.columns().items() if value is not None})
+    rows = read_new(fitted, X_val)
+    X_val = rows.take(np.arange(rows.n_rows)).numpy()
     y_val = checked_targets(host(y_val), classes, estimator)
     y_val = y_val[:, 0] if data.y.ndim == 1 and y_val.shape == (len(X_val), 1) else y_val
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
     require(y_val.shape[1:] == data.y.shape[1:], "y_val", f"of the shape of y, {data.y.shape}", y_val.shape)
     return X_val, y_val
-
-
-def _encode_like(estimator: Any, data: TableData, X_val: Any) -> np.ndarray:
-    """Validation rows as numbers, encoded as the columns of `data` were."""
-    shape: tuple[int, ...] = tuple(getattr(X_val, "shape", ()))
-    require(len(shape) != 2 or shape[1] == data.n_columns, "X_val", f"of {data.n_columns} columns", shape)
-    fitted = clone(estimator)
-    vars(fitted).update({name: value for name, value in data.columns().items() if value is not None})
-    table = new_numbers_or_columns(X_val, fitted)
-    if isinstance(table, np.ndarray):
-        return table if data.constants is None else data.constants.in_block(torch.from_numpy(table)).numpy()
-    assert data.table is not None
-    return data.table.encode(table)

@@ -83,8 +83,8 @@ class Text(Code):
         trend = " and a linear trend" if self.slopes.shape[1] else ""
         return f"text: {self.directions.shape[1]} directions{trend} of {len(self.terms)} words and pairs of words"
 
-    def encode(self, *columns: RawColumn) -> np.ndarray:
-        rows, place = self._distinct(columns[0])
+    def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
+        rows, place = self._distinct(column)
         return np.hstack([rows @ self.directions, rows @ self.slopes + self.intercept])[place]
 
     def rows(self, column: RawColumn) -> scipy.sparse.csr_array:

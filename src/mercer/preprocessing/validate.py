@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,8 @@ def _warn_of_far_values(y: np.ndarray, estimator: Any) -> None:
 def _plain(y: Any) -> Any:
     """Nullable types without missing values as NumPy's: integer and boolean classes stay what they are."""
     dtype = getattr(y, "dtype", None)
+    if getattr(getattr(getattr(dtype, "categories", None), "dtype", None), "kind", "") == "b":
+        return np.asarray(y)  # scikit-learn would make numbers of these
     plain = getattr(dtype, "numpy_dtype", None)
     if plain is None or getattr(dtype, "kind", "O") not in "biuf" or bool(y.isna().any()):
         return y
@@ -113,6 +116,19 @@ def _require_labels(y: Any) -> None:
     if values.dtype.kind == "O" and values.ndim == 1:
         missing = next((row for row, label in enumerate(values) if is_missing(label)), None)
         require(missing is None, "y", "a class for each row", f"NaN or None in row {missing}")
+        _require_one_type([str if isinstance(label, str) else type(label) for label in values])
+
+
+def _require_one_type(kinds: list[type]) -> None:
+    """Refuse labels of several types, and objects that neither sort nor compare as scikit-learn's labels do."""
+    names = sorted({kind.__name__ for kind in kinds})
+    require(len(names) == 1, "y", "labels of one type (y.astype(str) makes text of all)", " and ".join(names))
+    if issubclass(kinds[0], str | bytes):
+        return
+    plain = issubclass(kinds[0], bool | np.bool_ | Integral)
+    advice = f"y.astype({'bool' if 'bool' in names[0] else 'int'})" if plain else "y.astype(str)"
+    wanted = f"labels of text, integers, booleans or NumPy's dates, and no array of objects: pass {advice}"
+    raise ValueError(f"Unknown label type: y must be {wanted}, got objects of type {names[0]!r}")
 
 
 def _as_array(y: Any) -> np.ndarray:
@@ -123,14 +139,14 @@ def _as_array(y: Any) -> np.ndarray:
         return np.empty(0)
 
 
-def require_same_order(X: Any, y: Any) -> None:
-    """Warn where a frame and its targets have the same index in another order, since rows are paired by position."""
-    rows, targets = getattr(X, "index", None), getattr(y, "index", None)
-    if rows is None or targets is None or callable(rows) or callable(targets) or len(rows) != len(targets):
+def require_same_order(X: Any, values: Any, name: str = "y") -> None:
+    """Warn where a frame and values of its rows have the same index in another order: rows are paired by position."""
+    rows, others = getattr(X, "index", None), getattr(values, "index", None)
+    if rows is None or others is None or callable(rows) or callable(others) or len(rows) != len(others):
         return
-    if rows.is_unique and not rows.equals(targets) and len(rows.union(targets)) == len(rows):
-        words = "X and y have the same index in another order; rows are paired by their places, not by the index"
-        warn(f"{words}: pass y.loc[X.index] if the index names them")
+    if rows.is_unique and not rows.equals(others) and len(rows.union(others)) == len(rows):
+        words = f"X and {name} have the same index in another order; rows are paired by their places, not by the index"
+        warn(f"{words}: pass {name}.loc[X.index] if the index names them")
 
 
 def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> np.ndarray:
@@ -222,14 +238,14 @@ def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray, shard: 
     return weight * factor[group]
 
 
-def rates(loss: Loss, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any]:
+def rates(loss: Loss, X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any]:
     """Targets per unit of exposure, if any, and the weights with which they have the loss of the totals.
 
     Deviances are homogeneous, d(y, eμ) = e^(2 − p) d(y/e, μ). Rates with weights e^(2 − p) therefore give the same
     model as totals whose means are e times the rates.
 
     >>> from mercer.losses import Poisson
-    >>> rates(Poisson(), [2, 3], None, [1.0, 2.0])
+    >>> rates(Poisson(), None, [2, 3], None, [1.0, 2.0])
     (array([2. , 1.5]), array([1., 2.]))
     """
     if exposure is None:
@@ -237,6 +253,8 @@ def rates(loss: Loss, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, A
     wanted = "None unless the loss is 'poisson', 'gamma' or 'tweedie'"
     require(isinstance(loss, PowerVarianceLoss), "exposure", wanted, f"one with loss={loss}")
     require(y is not None, "y", "given where exposure is given", None)
+    require_same_order(X, y)  # rates have no index that could tell
+    require_same_order(X, exposure, "exposure")
     totals, known = np.asarray(host(y)), np.asarray(host(exposure))
     require(known.dtype.kind in "iuf", "exposure", "numbers", f"values of type {known.dtype}")
     require(known.shape == totals.shape[:1], "exposure", f"of shape {totals.shape[:1]} as y has", known.shape)
@@ -252,7 +270,7 @@ def read_row_groups(X: Any, groups: Any, time_order: Any, gap: Any) -> RowGroups
 
     >>> read_row_groups(None, ["b", "a", "b"], None, None).key.tolist()
     [1, 0, 1]
-    >>> read_row_groups(None, None, np.array(["2024-01-02", "2024-01-01"], dtype="datetime64[D]"), 7).gap
+    >>> read_row_groups(None, None, np.array(["2024-01-09", "2024-01-01"], dtype="datetime64[D]"), 7).gap
     7.0
     """
     require(groups is None or time_order is None, "groups", "None where time_order is given", type(groups))
@@ -261,7 +279,10 @@ def read_row_groups(X: Any, groups: Any, time_order: Any, gap: Any) -> RowGroups
         return None
     if time_order is None:
         return RowGroups(_labels(_column(X, groups, "groups")))
-    return RowGroups(_times(_column(X, time_order, "time_order")), ordered=True, gap=_length(gap))
+    times, length = _times(_column(X, time_order, "time_order")), _length(gap)
+    whole = float(np.ptp(times)) if len(times) else 0.0
+    require(length < whole or length == 0, "gap", f"shorter than the time from first to last row, {whole:g}", gap)
+    return RowGroups(times, ordered=True, gap=length)
 
 
 def require_groups(found: RowGroups | None, n_rows: int) -> None:
@@ -281,6 +302,8 @@ def _column(X: Any, values: Any, name: str) -> np.ndarray:
         wanted = f"an array, or a column of X: {', '.join(names)}" if names else "an array where X is not a frame"
         require(values in names, name, wanted, values)
         values = X[values]
+    else:
+        require_same_order(X, values, name)
     values = np.asarray(host(values))
     require(values.ndim == 1, name, "of one dimension", values.shape)
     missing = np.flatnonzero(
