@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mercer import KernelBoostingRegressor
 from mercer.data import find_bend
+from mercer.data.column_maps import fit_column_map
 
 
 def heavy(n: int = 200, seed: int = 0) -> torch.Tensor:
@@ -75,3 +76,22 @@ def test_units_near_the_ends_of_float64_change_nothing():
         assert torch.equal(scaled.columns, plain.columns)
         assert torch.equal(scaled.centre, plain.centre * unit)
         assert torch.equal(scaled.width, plain.width * unit)
+
+
+def test_normal_scores_tell_the_other_rows_apart_beside_a_number_that_stands_for_no_data():
+    X = torch.from_numpy(np.random.default_rng(0).normal(size=(200, 1)))
+    plain = fit_column_map("scores", X[:-10], torch.ones(190))(X[:-10]).argsort(dim=0)
+    for far in (1e20, -3.4e38, 1e300):
+        X[-10:] = far
+        beside = fit_column_map("scores", X, torch.ones(200))(X)[:-10]
+        assert torch.equal(beside.argsort(dim=0), plain)
+        assert len(beside.unique()) == 190
+
+
+def test_a_number_that_stands_for_no_data_leaves_its_column_of_use():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = X[:, 0] + np.sin(2 * X[:, 1])
+    X[:15, 0] = 1e20
+    model = KernelBoostingRegressor(random_state=0).fit(X[:200], y[:200])
+    assert model.score(X[200:], y[200:]) > 0.9  # without the column 0.45

@@ -199,7 +199,7 @@ def test_columns_of_v_may_differ_by_any_factor():
 @pytest.mark.parametrize("D", [8, 54])
 def test_unpacked_norms_give_the_same(D, p):
     X, Z, V = normal(N, D), normal(M, D), normal(M, p)
-    form = Gaussian(D**0.5).form(Z)
+    form = Gaussian(D**0.5).columns(Z).fused_form()
     assert form is not None
     found = fused.FusedColumns(form, Z, folded=False).product(X, V)
     assert distance(found, dense(Gaussian(D**0.5), X, Z) @ V.double()) < ACCURATE

@@ -17,7 +17,6 @@ from mercer.linalg import (
     conjugate_gradients,
     inverse_factor,
     lifted,
-    minimize_newton,
     spectral_map,
     spread_out,
     whitening,
@@ -311,84 +310,6 @@ def test_cg_says_why_it_stopped():
     found = conjugate_gradients(lambda p: spd(M, 100.0).float() @ p, b.float(), tol=1e-9, max_iter=1000)
     assert "rounding held" in found.stop_reason
     assert found.residual <= 100 * torch.finfo(torch.float32).eps  # condition number times eps
-
-
-# --- Newton -----------------------------------------------------------------------------------------
-
-
-@over_conditions
-def test_newton_minimises_a_quadratic_in_one_step(cond):
-    H, x_best = spd(M, cond), normal(M)
-
-    def quadratic(x):
-        return (x - x_best) @ H @ (x - x_best) / 2 + 1.0, H @ (x - x_best), H
-
-    found = minimize_newton(quadratic, torch.zeros(M))
-    assert found.n_iter == 1
-    assert found.value == pytest.approx(1.0, abs=1e-10)  # the tolerance on the promised decrease
-
-
-def logistic(seed: int, scale: float, lam: float, m: int):
-    X = scale * normal(50, m, seed=seed)
-    t = normal(50, seed=seed + 1).sign()
-
-    def objective(w):
-        margin = t * (X @ w)
-        p = torch.sigmoid(-margin)
-        value = torch.nn.functional.softplus(-margin).sum() + lam * w @ w / 2
-        return value, lam * w - X.T @ (t * p), X.T @ ((p * (1 - p))[:, None] * X) + lam * torch.eye(m)
-
-    return objective
-
-
-@given(m=st.integers(1, 10), scale=scales, seed=seeds, start=st.floats(0, 100))
-@few
-def test_newton_never_raises_the_value_and_ends_at_a_flat_point(m, scale, seed, start):
-    objective = logistic(seed, scale, 1e-2 * scale**2, m)
-    values = []
-    w = start / scale * normal(m, seed=seed + 2)
-    previous = minimize_newton(objective, w, max_iter=0)
-    for n in range(1, 8):
-        values.append(previous.value)
-        previous = minimize_newton(objective, w, max_iter=n)
-        assert previous.value <= values[-1]
-    found = minimize_newton(objective, w)
-    assert "allowed" not in found.stop_reason
-    # A strongly convex function: value − minimum ≤ ‖g‖²/(2λ), and the step promised no more than tol.
-    gradient = objective(found.x)[1]
-    H = objective(found.x)[2]
-    promise = gradient @ torch.linalg.solve(H, gradient) / 2
-    assert float(promise) <= 1e-9 * found.value
-
-
-def test_newton_backtracks_where_the_full_step_overshoots():
-    def pseudo_huber(x):  # full Newton steps from |x| > 1 diverge as x³
-        root = (1 + x @ x).sqrt()
-        return root - 1, x / root, torch.eye(1) / root**3
-
-    found = minimize_newton(pseudo_huber, torch.tensor([5.0]))
-    assert found.value <= 1e-9
-    assert abs(float(found.x)) <= 1e-4
-
-
-def test_newton_survives_a_singular_hessian_and_values_that_are_not_finite():
-    def barrier(x):  # x₀ − log x₀, flat in x₁, NaN for x₀ < 0
-        return x[0] - x[0].log(), torch.stack([1 - 1 / x[0], 0 * x[1]]), torch.diag(
-            torch.stack([x[0] ** -2, 0 * x[1]])
-        )  # fmt: skip
-
-    found = minimize_newton(barrier, torch.tensor([10.0, 3.0]))
-    assert found.x.tolist() == pytest.approx([1.0, 3.0], abs=1e-4)
-    with pytest.raises(ValueError, match="must be finite at the start"):
-        minimize_newton(barrier, torch.tensor([-1.0, 0.0]))
-
-
-def test_newton_says_when_its_steps_are_used_up_or_rounding_stops_it():
-    objective = logistic(0, 1.0, 1e-3, 5)
-    found = minimize_newton(objective, torch.full((5,), 9.0), max_iter=1)
-    assert "after the 1 step allowed" in found.stop_reason
-    found = minimize_newton(objective, torch.full((5,), 9.0), tol=0.0)
-    assert "no step along the Newton direction" in found.stop_reason
 
 
 def test_a_finer_tolerance_is_asked_for_once_and_steps_go_on_from_there():

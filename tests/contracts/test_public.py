@@ -71,6 +71,15 @@ def test_an_estimator_lists_its_parameters_and_what_fit_leaves(name):
     assert re.search(r"\w_\b", section(text, "Attributes"))
 
 
+@over_names
+def test_a_parameter_with_a_default_says_so(name):
+    parameters = inspect.signature(getattr(mercer, name)).parameters
+    for line in re.findall(r"^\w.*", section(documentation(name), "Parameters"), re.MULTILINE):
+        for parameter in re.findall(r"\w+", line.partition(" : ")[0]):
+            has_default = parameter in parameters and parameters[parameter].default is not inspect.Parameter.empty
+            assert not has_default or re.search(r"default|optional", line), line
+
+
 @over_estimators
 def test_an_estimator_is_made_without_arguments_and_keeps_what_it_is_given(name):
     face = getattr(mercer, name)

@@ -102,7 +102,7 @@ def test_missing_angles_have_an_indicator() -> None:
     "estimator",
     [
         KernelBoostingRegressor(kernel="gaussian", random_state=0),
-        GreedyKernelRegressor(30, kernel="gaussian", random_state=0),
+        GreedyKernelRegressor(8, kernel="gaussian", random_state=0),
         SparseGPRegressor(20, max_iter=5, random_state=0),
         KernelBoostingClassifier(random_state=0),
     ],

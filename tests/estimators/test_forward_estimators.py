@@ -95,9 +95,10 @@ CONTAINERS = {
 }
 
 
-@over_estimators
-@pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS)
-def test_any_container_gives_the_model_of_its_array(face, container):
+@pytest.mark.parametrize(("face", "name"), [*((BOOSTING[0], name) for name in CONTAINERS), (GREEDY[1], "torch")])
+def test_any_container_gives_the_model_of_its_array(face, name):
+    """The same lines read tables for all of them."""
+    container = CONTAINERS[name]
     other = model(face).fit(container(X.copy()), y_for(face))
     np.testing.assert_array_equal(values(other, container(X.copy())), values(plain(face)))
 
@@ -332,6 +333,13 @@ def test_rows_given_for_validation_are_watched_and_not_learned_from(face):
 def test_bad_validation_rows_are_refused_in_a_sentence(given, words):
     with pytest.raises(ValueError, match=words):
         model(GREEDY[0]).fit(X, Y, **given)
+
+
+def test_validation_rows_may_be_a_file(tmp_path):
+    np.save(tmp_path / "rows.npy", X[:20])
+    by_file = model(GREEDY[0]).fit(X[20:], Y[20:], X_val=tmp_path / "rows.npy", y_val=Y[:20])
+    by_array = model(GREEDY[0]).fit(X[20:], Y[20:], X_val=X[:20], y_val=Y[:20])
+    np.testing.assert_array_equal(by_file.predict(X), by_array.predict(X))
 
 
 @over_estimators
@@ -693,7 +701,8 @@ def test_one_class_is_refused_in_a_sentence(face):
     ("weight", "words"),
     [
         (-np.ones(N), r"sample_weight must be non-negative, got -1.0"),
-        (np.zeros(N), "Sample weights must contain at least one non-zero number"),
+        # scikit-learn 1.6 leaves zeros to mercer's check; 1.9 refuses them in its own words.
+        (np.zeros(N), "Sample weights must contain at least one non-zero|sample_weight must be positive for at least"),
         (np.ones(7), r"sample_weight.shape == \(7,\), expected \(120,\)"),
         (np.full(N, np.nan), "NaN"),
     ],

@@ -407,6 +407,14 @@ def test_intervals_cover_within_groups(name, frame):
         assert 0.85 < inside[code == k].mean() < 0.95, k
 
 
+def test_groups_that_are_no_column_are_refused_in_a_sentence():
+    X, y = noisy_groups(600, 0)
+    model = fitted("exact", X, y)
+    for values, shown in ((X[:, 1], "ndarray"), (pd.Series(X[:, 1]), "Series"), (["x1"], "list")):
+        with pytest.raises(ValueError, match=f"groups must be a column with .* got 'values of type {shown}'"):
+            model.predict_interval(X, groups=values)
+
+
 def test_groups_with_few_or_no_calibration_rows_have_the_intervals_of_all_rows(tmp_path):
     X, y = noisy_groups(600, 0)
     X[:5, 1] = 7
@@ -424,4 +432,4 @@ def test_groups_with_few_or_no_calibration_rows_have_the_intervals_of_all_rows(t
         with pytest.raises(ValueError, match=r"groups must be a column with at least 20 held-out rows per value: x1"):
             model.predict_interval(new, groups=bad)
     with pytest.raises(ValueError, match="groups must be None, since no column"):
-        fitted("greedy", X[:, :1], y).predict_interval(new[:, :1], groups=0)
+        fitted("greedy", X[:60, :1], y[:60]).predict_interval(new[:, :1], groups=0)

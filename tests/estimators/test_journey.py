@@ -135,6 +135,7 @@ print(pages("VmHWM") - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory cannot be reset here")
 def test_the_selection_of_a_kernel_keeps_to_the_memory():
     """The selection took 440 MiB of these rows, whatever the limit."""

@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import HuberRegressor
 
 from mercer import GreedyKernelRegressor, KernelBoostingRegressor, load
-from mercer.kernels import Bias, Linear, Sum
+from mercer.kernels import Bias, Linear, Matern52, Sum
 from mercer.losses import Absolute, Huber, Pinball
 
 pytestmark = pytest.mark.usefixtures("short_selections")
@@ -41,6 +41,23 @@ def test_gross_errors_hardly_change_a_fit_by_a_robust_loss(loss) -> None:
     squared = error(KernelBoostingRegressor(random_state=0), bad)
     assert robust < 1.5 * clean
     assert squared > 10 * robust
+
+
+def test_kernels_are_selected_as_by_squared_error_where_no_target_is_a_gross_error() -> None:
+    X, _, y = rows(300, 0)
+    robust, squared = (KernelBoostingRegressor(loss=loss, random_state=0).fit(X, y) for loss in ("huber", "squared"))
+    assert {type(part.kernel) for part in robust.expansions_} <= {type(part.kernel) for part in squared.expansions_}
+
+
+def test_gross_errors_do_not_hide_rounding_of_predictions() -> None:
+    """A thousand weights of up to 1/λ would lose the first digit of predictions in single precision."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    y = np.sin(X[:, 0]) + 0.02 * rng.normal(size=1000)
+    y[::20] += 50
+    settings = {"kernel": Matern52(2.0), "regularization": 1e-5, "loss": "absolute", "random_state": 0}
+    found, precise = (KernelBoostingRegressor(**settings, dtype=dtype).fit(X, y) for dtype in ("auto", "float64"))
+    assert np.abs(found.predict(X[:200]) - precise.predict(X[:200])).max() < 0.01
 
 
 def test_a_linear_kernel_reaches_the_objective_of_scikit_learn() -> None:

@@ -220,6 +220,7 @@ def test_optimised_inducing_inputs_have_more_evidence_than_the_rows_they_started
     np.testing.assert_allclose(fixed.basis_, X[fixed.basis_indices_], atol=1e-10)
 
 
+@pytest.mark.long
 def test_columns_with_heavy_tails_are_bent_unless_only_standardised():
     rng = np.random.default_rng(0)
     X = np.exp(3 * rng.normal(size=(600, 1)))
@@ -289,13 +290,13 @@ def test_a_subset_of_data_is_the_rows_given():
 
 
 def test_of_several_subsets_the_one_that_knows_other_rows_best_is_kept():
-    X, y = wave(200)
+    X, y = wave(100)
     options = {"approximation": "sd", "inducing": "random", "kernel": "gaussian", "random_state": 0, "max_iter": 5}
     once, several = (SparseGPRegressor(10, n_restarts=k, **options).fit(X, y) for k in (0, 6))
     assert set(once.basis_indices_) != set(several.basis_indices_)
 
     def density(model):
-        rest = np.setdiff1d(np.arange(200), once.basis_indices_)
+        rest = np.setdiff1d(np.arange(100), once.basis_indices_)
         mean, std = model.predict(X[rest], return_std=True)
         return -np.sum(np.log(std) + 0.5 * ((y[rest] - mean) / std) ** 2)
 
@@ -355,12 +356,12 @@ def test_an_interrupted_search_keeps_its_best_point(approximation):
 
 def test_the_prior_on_length_scales_can_be_narrowed_and_left_out():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 2))
-    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=200)  # the second input does not matter
+    X = rng.normal(size=(100, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=100)  # the second input does not matter
     ratios = [
         np.ptp(
             np.log(
-                quick(kernel="gaussian", ard=True, length_scale_prior=prior, max_iter=40)
+                quick(kernel="gaussian", ard=True, length_scale_prior=prior, max_iter=20)
                 .fit(X, y)
                 .inverse_length_scales_
             )
@@ -530,7 +531,7 @@ def test_a_selector_sees_a_row_repeated_as_a_row_of_that_weight(first):
 
 
 def test_classes_of_repeated_rows_are_classes_to_a_selector():
-    classes = np.repeat([0, 1, 2], 12)
+    classes = np.repeat([0, 1], 12)
     found = ARDSelector(random_state=0).fit(classes[:, None].astype(float), classes)
     assert isinstance(found.models_[0], SparseGPClassifier)
 
@@ -545,13 +546,13 @@ def test_rows_enough_for_them_and_not_the_few_that_were_tuned_on_give_every_inpu
         assert np.shape(model.kernel_.tunable()["left__kernel__length_scale"]) == shape
 
 
-@pytest.mark.parametrize("n_inducing", [100, 200])  # sparse, and the full model of few rows
+@pytest.mark.parametrize("n_inducing", [60, 100])  # sparse, and the full model of few rows
 def test_targets_without_noise_are_met_to_the_least_noise(n_inducing):
     rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (800, 2))
+    X = rng.uniform(-2, 2, (600, 2))
     y = np.sin(X[:, 0]) * np.cos(X[:, 1])
-    model = SparseGPRegressor(n_inducing, random_state=0).fit(X[:500], y[:500])
-    assert np.std(model.predict(X[500:]) - y[500:]) < 1e-3 * np.std(y)  # noise of 1e-8 of the variance is the least
+    model = SparseGPRegressor(n_inducing, random_state=0).fit(X[:300], y[:300])
+    assert np.std(model.predict(X[300:]) - y[300:]) < 1e-3 * np.std(y)  # noise of 1e-8 of the variance is the least
 
 
 # --- few rows -------------------------------------------------------------------------------------------

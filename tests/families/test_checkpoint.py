@@ -89,6 +89,7 @@ def test_a_fit_that_was_cut_off_ends_with_the_undisturbed_model(name, tmp_path):
         np.testing.assert_array_equal(plain.predict(X), whole.predict(X))
 
 
+@pytest.mark.long
 def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch, refinement, settings):
     """Learners of further stages, tried ones too, are absorbed again and not made again.
 

@@ -162,6 +162,7 @@ def test_the_rounding_foretold_is_the_rounding_met():
         assert met >= 0.003 * foretold
 
 
+@pytest.mark.long
 def test_boosting_in_float32_is_as_good_as_in_float64():
     """A nearly polynomial kernel on more rows than are solved exactly; the audit's case had 0.874 for 0.990."""
     X, y = make_friedman1(14_000, 8, noise=0.5, random_state=0)

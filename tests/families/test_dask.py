@@ -204,8 +204,8 @@ def short_of_memory(share, least, many, gram):
         import mercer.forward.boosting as boosting
 
         settings = boosting.Boosting._selection_settings
-        kept = partitions.MEMORY_SHARE, partitions.MIN_MEMORY, settings.many_rows, boosting.GRAM_ROWS
-        partitions.MEMORY_SHARE, partitions.MIN_MEMORY, boosting.GRAM_ROWS = share, least, gram
+        kept = partitions.MEMORY_SHARE, partitions.MIN_MEMORY, settings.many_rows, boosting.SAMPLE_ROWS
+        partitions.MEMORY_SHARE, partitions.MIN_MEMORY, boosting.SAMPLE_ROWS = share, least, gram
         boosting.Boosting._selection_settings = replace(settings, many_rows=many)
         return kept
 

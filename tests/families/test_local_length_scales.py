@@ -102,7 +102,7 @@ def test_what_matters_from_near_is_stretched_and_the_spread_of_all_stays(few):
 
 
 def test_inputs_of_one_group_are_stretched_alike(few):
-    grouped = replace(few, groups=np.array([0, 1, 1, 2]))
+    grouped = replace(few, column_groups=np.array([0, 1, 1, 2]))
     found = neighbourhood_scales(grouped, Matern32(2.0), np.random.default_rng(0), Clock(), FEW)
     assert found.factors[1] == pytest.approx(found.factors[2])
 

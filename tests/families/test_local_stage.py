@@ -141,6 +141,7 @@ def test_a_sampled_table_fits_the_stage_to_all_rows_and_files_keep_it(boosted, t
         mercer.shapley_values(model, X[:2])
 
 
+@pytest.mark.long
 def test_classes_with_a_local_stage(boosted):
     X, y = squares(3500)
     model = boosted(KernelBoostingClassifier).fit(X[:2500], y[:2500])

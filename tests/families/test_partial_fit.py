@@ -179,6 +179,7 @@ def test_bad_input_is_refused_in_a_sentence_and_leaves_the_model():
         ((X[:, :1], y), {}, "features"),
         ((X, y), {"classes": [0, 1, 2, 3]}, "classes must be of the classes"),
         ((X, y, -np.ones(100)), {}, "sample_weight must be non-negative"),
+        ((X, y), {"grow": "yes"}, "grow must be True or False, got 'yes'"),
     ]
     for given, options, sentence in cases:
         with pytest.raises(ValueError, match=sentence):
@@ -189,6 +190,9 @@ def test_bad_input_is_refused_in_a_sentence_and_leaves_the_model():
 def test_models_that_cannot_be_updated_say_so():
     X, y = noisy(80)
     assert not hasattr(mercer.KernelBoostingRegressor(), "partial_fit")
+    with pytest.raises(AttributeError) as refused:
+        mercer.KernelBoostingRegressor().partial_fit(X, y)
+    assert "updatable must be True before fit" in str(refused.value.__cause__)
     cases = [
         (mercer.KernelBoostingRegressor(loss="pinball", **FIXED), y, "updatable must be False unless the loss is"),
         (mercer.GreedyKernelRegressor(5, update="qr", **FIXED), y, "updatable must be False unless the penalty is"),

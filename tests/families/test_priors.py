@@ -48,6 +48,7 @@ def smooth(n=150):
     return X, np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=n)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("approximation", ["full", "variational", "spgp", "svgp"])
 def test_a_tight_prior_decides_and_none_changes_nothing(approximation):
     X, y = smooth(60)

@@ -25,7 +25,7 @@ from mercer.forward.refinement_stages import RefinementSettings, RefinementStage
 from mercer.forward.task import FittedMember
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
 from mercer.selection.halving import select
-from mercer.selection.more_rows import MATRICES, MoreRows, scaled
+from mercer.selection.more_rows import MoreRows, scaled
 from mercer.selection.settings import DEFAULT_SETTINGS
 
 
@@ -309,7 +309,7 @@ def test_more_rows_find_length_scales_that_few_rows_miss():
     assert ranked[0].loss <= min(line["loss"] for line in report) + 1e-12
     assert ranked[0].loss < 0.2 * float(Y.square().mean())
     assert all(other.loss <= settings.near_ratio * ranked[0].loss for other in ranked)
-    little = replace(plan, memory_limit=MATRICES * 8 * 100**2)
+    little = replace(plan, memory_limit=6 * 8 * 100**2)  # six matrices
     _, report = MoreRows(X, Y, weight, little, 0, Clock(5.0), settings).rescored(candidates, ONE_PROCESS)
     assert {line["rows"] for line in report} == {100}
 

@@ -10,9 +10,10 @@ import torch
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.data import ArrayRows, ParquetRows, TensorRows
 from mercer.engine import Sample, make_plan
+from mercer.engine.plan import LEAST_STAGE_ROWS
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.stage_sampling import MIN_ROWS, StageSampler, affordable_stage_rows, bernoulli, draw_sample
+from mercer.forward.stage_sampling import StageSampler, bernoulli, draw_sample
 from mercer.kernels import Gaussian
 from mercer.preprocessing.inputs import ClassTargets, InputMap
 from mercer.preprocessing.read import TableData
@@ -134,13 +135,14 @@ def test_rows_held_out_are_never_learned_from_and_stay_in_order(memory_limit):
 
 def test_rows_of_a_stage_keep_to_memory_and_time():
     plan = make_plan(10**7, device="cpu", memory_limit="32MiB")
-    assert affordable_stage_rows(4, plan) == 2**25 // (4 * 4 * 4)
-    hurried = [affordable_stage_rows(4, plan, seconds) for seconds in (0.01, 30.0, 60.0, 1e9)]
+    assert plan.stage_rows(4) == 2**25 // (4 * 4 * 4)
+    hurried = [plan.stage_rows(4, seconds) for seconds in (0.01, 30.0, 60.0, 1e9)]
     assert hurried == sorted(hurried)
-    assert hurried[0] == MIN_ROWS
+    assert hurried[0] == LEAST_STAGE_ROWS
     assert hurried[-1] == 2**25 // (4 * 4 * 4)
 
 
+@pytest.mark.long
 def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(few_rows, refinement):
     refinement(min_gain=0.02)
     given, test = table(6000), table(2000, seed=9)

@@ -210,6 +210,7 @@ def test_counts_are_predicted_better_than_by_a_linear_model_of_splines():
     assert np.allclose(draws.mean(1), mean[:5], rtol=5 * (inner[:5] / mean[:5]).max() / math.sqrt(4000) + 1e-3)
 
 
+@pytest.mark.long
 def test_gamma_targets_find_their_coefficient_of_variation_and_an_offset_of_scale():
     X, _, mean = counts(300, 0)
     y = mean * np.random.default_rng(2).gamma(4.0, 0.25, 300)
@@ -222,6 +223,7 @@ def test_gamma_targets_find_their_coefficient_of_variation_and_an_offset_of_scal
     assert shift == pytest.approx(300 * math.log(1000), rel=1e-4)
 
 
+@pytest.mark.long
 def test_batches_come_near_the_bound_of_all_rows():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3, 3, (4500, 2))

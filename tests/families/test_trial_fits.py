@@ -111,6 +111,7 @@ def test_losses_that_follow_a_power_law_are_foretold():
     assert large_tables.extrapolate_loss([1.0, 0.0], 10) == 0.0
 
 
+@pytest.mark.long
 def test_a_default_fit_goes_on_from_the_learners_that_were_tried(few_rows, settings, monkeypatch, tmp_path):
     """The model has them among its own; with a checkpoint they are made again, and kept from the first one on."""
     few_settings = {

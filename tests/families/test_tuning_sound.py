@@ -82,6 +82,7 @@ def test_a_search_from_white_noise_ends_elsewhere():
 # --- families and length-scales ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_family_does_not_depend_on_which_rows_were_drawn():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (500, 2))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
@@ -32,6 +36,13 @@ def smooth(n: int, seed: int, noise: float = 0.2) -> tuple[np.ndarray, np.ndarra
     return X, f, f + noise * rng.normal(size=n)
 
 
+@cache
+def fitted(name: str) -> Any:
+    """The model of the same 300 rows for every test that asks it."""
+    X, _, y = smooth(300, 0)
+    return clone(MODELS[name]).fit(X, y)
+
+
 def test_an_exact_solution_has_the_deviations_of_a_gaussian_process_up_to_one_factor():
     X, _, y = smooth(200, 0)
     X_new = np.random.default_rng(1).uniform(-5, 5, (100, 2))
@@ -44,9 +55,8 @@ def test_an_exact_solution_has_the_deviations_of_a_gaussian_process_up_to_one_fa
 @over_models
 def test_noise_and_model_are_of_the_size_of_the_errors_they_stand_for(name):
     """Noise of 0.2; errors of the function at 1000 new rows inside, within a factor of two of what the model says."""
-    X, _, y = smooth(300, 0)
     X_new, f, _ = smooth(1000, 1)
-    model = MODELS[name].fit(X, y)
+    model = fitted(name)
     found = model.predict_uncertainty(X_new)
     assert np.sqrt(np.mean(found.noise**2)) == pytest.approx(0.2, rel=0.3)
     said, seen = np.sqrt(np.mean(found.model**2)), np.sqrt(np.mean((model.predict(X_new) - f) ** 2))
@@ -56,9 +66,8 @@ def test_noise_and_model_are_of_the_size_of_the_errors_they_stand_for(name):
 
 @over_models
 def test_far_rows_are_uncertain(name):
-    X, _, y = smooth(300, 0)
     X_new, _, _ = smooth(200, 1)
-    model = MODELS[name].fit(X, y)
+    model = fitted(name)
     near, far = model.predict_uncertainty(X_new), model.predict_uncertainty(X_new + 50.0)
     assert far.outside.all()
     assert near.outside.mean() < 0.2
@@ -75,9 +84,10 @@ def test_noise_follows_the_local_size_of_residuals():
     assert noise[X[:, 0] > 0.3].mean() > 2 * noise[X[:, 0] < -0.3].mean()
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_units_outputs_and_mixed_tables():
     X, _, y = smooth(200, 0)
-    model = mercer.GreedyKernelRegressor(40, **KERNEL)
+    model = mercer.GreedyKernelRegressor(20, **KERNEL)
     one = model.fit(X, y).predict_uncertainty(X)
     scaled = model.fit(X, 1000 * y + 7).predict_uncertainty(X)
     np.testing.assert_allclose(scaled.total, 1000 * one.total, rtol=1e-6)
@@ -146,6 +156,7 @@ def overlapping(n: int, seed: int, n_classes: int) -> tuple[np.ndarray, np.ndarr
 @pytest.mark.parametrize(
     ("name", "n_classes"), [*((name, 3) for name in CLASSIFIERS), ("likelihood", 2), ("greedy", 2), ("gp", 2)]
 )
+@pytest.mark.usefixtures("two_folds")
 def test_entropy_is_noise_where_classes_overlap_and_the_model_where_rows_are_missing(name, n_classes):
     X, y = overlapping(400, 0, n_classes)
     model = CLASSIFIERS[name].fit(X, y)

@@ -8,6 +8,7 @@ A `Sample` is the training data of algorithms: rows, targets, weights and the pl
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -24,6 +25,8 @@ from torch import Tensor
 
 from mercer.data import RowSource, TensorRows
 from mercer.data.row_groups import RowGroups
+from mercer.data.shard import ONE_PROCESS, Group
+from mercer.data.source import WeightedRows
 from mercer.parts import as_float, require
 
 Result = TypeVar("Result")
@@ -40,10 +43,26 @@ FUSED_ELEMENTS = 1 << 30
 POWER, HARD, EASIEST = 0.2, 3e-6, 5.0
 #: Memory of an exact solution in units of the matrix in float32: by conjugate gradients, and by a factor.
 READ, FACTORED = 1.25, 2.0
+#: Rows up to which two classes are fitted exactly on a CPU: Newton's method takes about ten times as long as ridge.
+#: Several classes have as many columns, so that rows times their root count.
+LIKELIHOOD_ROWS = 5000
+#: Rows that a model selection draws at most and at least; memory from which it draws all of these, and what it needs
+#: for each row with less, in bytes. Two threads took 72, 90 and 480 MiB for 590, 1390 and 3000 rows of ten columns.
+SELECTION_ROWS, SELECTION_MEMORY, SELECTION_BYTES = (20_000, 200), 1 << 30, 160 << 10
+#: Kernel values of one pass up to which a polish is worth its passes in float64.
+POLISHED_VALUES = (1e9, 3e9)
 #: Operations a second that a Cholesky factor is counted on to take, on a CPU and on a GPU.
 FACTOR_RATE = (5e9, 5e12)
+#: Kernel values a second that a fit is expected to compute, on a CPU and on a GPU.
+KERNEL_RATE = (3e8, 1e12)
+#: The most rows that boosting is fitted to at a time, and the fewest whatever the time budget.
+STAGE_ROWS, LEAST_STAGE_ROWS = (1_000_000, 10_000_000), 10_000
+#: Kernel values for each row of a boosted model of medium size: two passes over forty learners in half of the time.
+STAGE_VALUES = (2 * 2 * 40 * 500, 2 * 2 * 40 * 2000)
 #: Below this many rows float64 costs little on a CPU and avoids rounding problems.
 FLOAT64_ROWS = 10_000
+#: Rows that stand for all rows of a table in estimates of sizes, spreads, curvatures and validation losses.
+SAMPLE_ROWS = 10_000
 #: Kinds of devices that fits and predictions run on. Devices of Apple have no float64.
 DEVICES = ("cpu", "cuda")
 
@@ -137,12 +156,46 @@ class Plan:
         """Whether K (n_rows × m) is kept: it is used more than once and takes at most a third of the memory."""
         return uses > 1 and 3 * n_rows * m * self.itemsize <= self.memory_limit
 
+    def kernel_values(self, seconds: float) -> float:
+        """Kernel values that a fit is expected to compute in so many seconds."""
+        return seconds * KERNEL_RATE[self.device.type == "cuda"]
+
+    def stage_rows(self, n_columns: int, seconds: float | None = None) -> int:
+        """Rows that boosting is fitted to at a time: a quarter of the memory at most, with time for enough learners."""
+        on_gpu = self.device.type == "cuda"
+        most = min(STAGE_ROWS[on_gpu], self.memory_limit // (4 * self.itemsize * n_columns))
+        if seconds is None:
+            return most
+        return min(most, max(int(self.kernel_values(seconds) / STAGE_VALUES[on_gpu]), LEAST_STAGE_ROWS))
+
     def exact_rows(self, penalty: float = 0.0) -> int:
         """Rows up to which all of them serve as basis vectors: n × n numbers in float32 fit and take seconds."""
         on_gpu = self.device.type == "cuda"
         times = 1.0 if on_gpu else min(max((penalty / HARD) ** POWER, 1.0), EASIEST)
         affordable = (self.memory_limit / (4 * (FACTORED if times == 1 else READ))) ** 0.5
         return int(min(times * self.exact_limits[on_gpu], affordable))
+
+    def likelihood_rows(self, n_outputs: int) -> int:
+        """Rows up to which the exact solution of a likelihood is affordable."""
+        most = self.exact_rows() if self.device.type == "cuda" else LIKELIHOOD_ROWS / n_outputs**0.5
+        return int(min(self.square_rows(copies=4), most))
+
+    def selection_rows(self) -> int:
+        """Rows that a model selection may draw.
+
+        >>> [make_plan(1, "cpu", memory_limit=limit).selection_rows() for limit in ("64MiB", "512MiB", "1GiB")]
+        [409, 3276, 20000]
+        """
+        most, fewest = SELECTION_ROWS
+        return most if self.memory_limit >= SELECTION_MEMORY else max(self.memory_limit // SELECTION_BYTES, fewest)
+
+    def polish_pays(self, n_rows: int, m: int) -> bool:
+        """Whether a polish of m basis vectors is worth its passes over the rows."""
+        return n_rows * m <= POLISHED_VALUES[self.device.type == "cuda"]
+
+    def square_rows(self, copies: int = 6) -> int:
+        """The largest n of which so many n × n arrays of float64 fit."""
+        return math.isqrt(self.memory_limit // (8 * copies))
 
     def holds_square(self, n: int, copies: int = 4) -> bool:
         """Whether n × n arrays of float64 fit: by default a matrix, its factor, and two copies for factoring."""
@@ -268,16 +321,16 @@ def reusable(free: int, reserved: int, allocated: int) -> int:
     return free + reserved - allocated
 
 
-def generator(random_state: Any) -> np.random.Generator:
-    """A random generator from a seed or None; a `RandomState` that is passed in advances."""
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+def generator(random_state: Any, group: Group = ONE_PROCESS) -> np.random.Generator:
+    """The random numbers of a fit, the same on all processes; a `RandomState` that is passed in advances."""
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
+    return rng
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(WeightedRows):
     """Rows, targets (n × p; float64 unless `in_tiles`), weights and the plan.
-
-    Rows of weight zero have no influence; `alive`, `draw` and `spaced` never name them.
 
     >>> from mercer.engine import Sample, make_plan
     >>> X = torch.arange(6.0)[:, None]
@@ -293,7 +346,7 @@ class Sample:
     weight: Tensor
     plan: Plan
     #: A group number for each column; columns of one group, such as the levels of a category, share a length-scale.
-    groups: np.ndarray | None = None
+    column_groups: np.ndarray | None = None
     #: Weights of the held-out rows, whose `weight` is zero; one each if None.
     validation_weight: Tensor | None = None
     #: Rows that every split keeps together.
@@ -320,24 +373,6 @@ class Sample:
         """The mean weight of rows of positive weight."""
         return self.total_weight / self.n_alive
 
-    @property
-    def n_alive(self) -> int:
-        """The number of rows of positive weight, of all processes."""
-        return self.rows.shard.count(self.weight > 0)
-
-    @property
-    def alive(self) -> np.ndarray:
-        """Indices of the rows of positive weight, in order, of this process."""
-        return np.flatnonzero(self.weight.detach().cpu().numpy() > 0)
-
-    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Indices of at most `n` rows of positive weight, drawn uniformly, in order."""
-        return self.rows.shard.draw(self.weight.detach() > 0, n, rng).cpu().numpy()
-
-    def spaced(self, n: int) -> np.ndarray:
-        """Indices of at most `n` rows of positive weight, evenly spaced among them, in order."""
-        return self.rows.shard.spaced(self.weight.detach() > 0, n).cpu().numpy()
-
     def part(self, index: Any) -> Sample:
         """The rows of these indices, in this order, on the plan's device; the same on every process."""
         where = torch.as_tensor(index, device=self.plan.device)
@@ -345,7 +380,7 @@ class Sample:
         Y, weight = self.rows.pick(self.Y.T, where).T.contiguous(), self.rows.pick(self.weight, where)
         noise = None if self.noise is None else self.rows.pick(self.noise, where)
         together = self._together(where)
-        return Sample(TensorRows(block), Y, weight, self.plan, self.groups, row_groups=together, noise=noise)
+        return Sample(TensorRows(block), Y, weight, self.plan, self.column_groups, row_groups=together, noise=noise)
 
     def here(self, places: Tensor) -> Sample:
         """The sample restricted to these local rows of this process, in order; other processes keep theirs."""

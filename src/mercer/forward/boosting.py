@@ -17,46 +17,40 @@ from mercer.clock import Clock, StopKind, StopReason
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.fused import compiled_ahead
+from mercer.engine.plan import SAMPLE_ROWS
+from mercer.forward import time_shares
 from mercer.forward.absorb import Block
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
 from mercer.forward.compress_members import Compressible
 from mercer.forward.criteria import Criterion
-from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
+from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.large_tables import LocalLengthScales, select_by_learning_curve
 from mercer.forward.loop import BoostingSettings, Ensemble, Focus, ForwardFit, LearnerSizes, Size
 from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selection, single_kernel
-from mercer.forward.monotone import MonotoneRegression
+from mercer.forward.monotone import MonotoneRegression, require_constrainable, smooth_selection
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.refinement_stages import RefinementSettings, RefinementStages, best_average, time_to_begin
-from mercer.forward.solve.exact import AllRows, affordable_polish_steps, exact_seconds, likelihood_rows
+from mercer.forward.solve.exact import AllRows, affordable_polish_steps, exact_seconds
 from mercer.forward.solve.polish import polish
-from mercer.forward.stage_sampling import affordable_stage_rows, draw_sample
+from mercer.forward.stage_sampling import draw_sample
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import FittedMember, Task
 from mercer.forward.uncertainty import UncertainDecisions, UncertainExpansions
 from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Logistic, Loss
 from mercer.parts import require
+from mercer.preprocessing.monotonic import has_signs
 from mercer.preprocessing.read import TableData
-from mercer.selection.kernel_choice import is_tuned
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 
-#: Shares of the time budget that are spent when the selection ends, when local length-scales of a large table are
-#: found, and when trial fits on all rows end.
-SELECTION_SHARE, LOCAL_SCALES_SHARE, TRIAL_FITS_SHARE = 0.35, 0.4, 0.5
-#: Share of the time budget that one exact solution may take, as predicted; the least share that is spent when the
-#: selection before it ends; and the time set aside for it, in units of the prediction.
-EXACT_SHARE, SHORT_SHARE, SAFETY_FACTOR = 0.75, 0.15, 1.3
-#: The most steps of a polish, and the share of the remaining time that it may take if refinement stages follow.
-POLISH_STEPS, POLISH_SHARE = 50, 0.3
-#: Rows from which the curvature of a learner is estimated.
-GRAM_ROWS = 10_000
-#: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
-POLISHED_VALUES = {"cpu": 1e9, "cuda": 3e9}
+#: The most steps of a polish.
+POLISH_STEPS = 50
 #: Kernels that are selected most often for large tables. Their programs are compiled during the selection.
 LIKELY_KERNELS = (Matern32(), Gaussian())
+#: Families of differentiable kernels, for slopes with a sign in large tables: those of rough kernels jump.
+SMOOTH_FAMILIES = ("matern32", "gaussian", "linear")
 #: Time of exact kernel logistic regression beside that of kernel ridge regression.
 LIKELIHOOD_TIMES = 8.0
 
@@ -159,7 +153,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     )
 
     def _selects_kernels(self) -> bool:
-        return is_tuned(self.kernel) and self.kernel == "auto" and self.scale_inputs is True
+        return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
 
     def _encodes_twice(self, n_rows: int) -> bool:
         """Whether categories get two encodings, with one selection each: if the rows allow only one selection."""
@@ -176,14 +170,16 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             require(self.metric == "auto", "metric", wanted, self.metric)
             return single_kernel(data, Y, task.plan, self, rng)
         if self._is_large(task):
-            return self._select_for_many_rows(task, Y, rng, budget)
+            return self._select_for_large_table(task, Y, rng, budget)
         search = self._search(task, Y, rng, budget)
         repeated = self.n_kernels == "auto"
+        if self._is_constrained:
+            return smooth_selection(search.ensemble(repeated=repeated), task, Y)
         if data.shard.group.size == 1:
             return self._at_most_n_kernels(search.ensemble(repeated=repeated))
         return self._at_most_n_kernels(search.ensemble_for_group(repeated=repeated))
 
-    def _select_for_many_rows(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
+    def _select_for_large_table(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         """Select one kernel, correct its metric on all rows, and compare kernels by trial fits."""
         data, plan = task.data, task.plan
         for kernel in LIKELY_KERNELS:
@@ -191,67 +187,60 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         search = self._search(task, Y, rng, budget)
         selection = search.single()
         if self.metric is not None and data.row_groups is None:  # nearest rows are often of the same group
-            seconds = None if self.time_budget is None else budget.remaining(until=LOCAL_SCALES_SHARE)
+            seconds = None if self.time_budget is None else budget.remaining(until=time_shares.TUNING)
             clock = Clock(seconds, group=data.shard.group)
             stage = LocalLengthScales(data, Y, plan, rng, clock, search.penalty is None, self._selection_settings)
             selection = stage.refine(selection)
         selection = self._at_most_n_kernels(selection)
-        if task.held_out is None or not self._sizes_are_open():
+        if task.validation_rows is None or not self._sizes_are_open():
             return selection
 
         def begin(member: KernelMember) -> ForwardFit:
-            return self._begin_fit(task.problem(member), task.held_out, rng)
+            return self._begin_fit(task.problem(member), task.validation_rows, rng)
 
-        seconds = budget.remaining(until=TRIAL_FITS_SHARE)
+        seconds = budget.remaining(until=time_shares.LAST_CHOICE)
         return select_by_learning_curve(replace(task, selection=selection), begin, seconds)
 
     def _search(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> EnsembleSearch:
         """The search for the ensemble of a table."""
         penalty = self._settings(task.data.n_alive, task.plan).penalty
-        seconds = self._selection_seconds(task, budget)
-        size = task.data.n_alive, task.Y.shape[1], task.data.rows.n_columns
+        settings = self._selection_settings
+        if self._is_constrained and self._is_large(task):
+            settings = replace(settings, member_families=SMOOTH_FAMILIES)
         likelihood = (
             task.has_classes
             and self.loss == "auto"
             and not self.updatable
             and penalty is None
             and task.data.shard.group.size == 1
-            and task.Y.shape[1] <= self._selection_settings.likelihood_classes
-            and self._exact(*size, task.plan, Logistic())
+            and task.Y.shape[1] <= settings.likelihood_classes
+            and self._exact(*task.size, task.plan, Logistic())
         )
-        return EnsembleSearch(
-            task.data,
-            Y,
-            task.plan,
-            rng,
-            task.has_classes,
-            self.metric,
-            penalty,
-            seconds,
-            likelihood,
-            self._selection_settings,
-        )
+        rows = task.data, Y, task.plan, rng, task.has_classes
+        seconds = self._selection_seconds(task, budget)
+        return EnsembleSearch(*rows, self.metric, penalty, seconds, likelihood, settings)
 
     def _at_most_n_kernels(self, selection: Selection) -> Selection:
         return selection if self.n_kernels == "auto" else selection.largest(int(self.n_kernels))
 
     def _is_large(self, task: Task) -> bool:
         """Whether the stages of large tables apply: no exact solution, and many rows or a GPU."""
-        n_rows, plan = task.data.n_alive, task.plan
-        if self._exact(n_rows, task.Y.shape[1], task.data.rows.n_columns, plan, task.loss):
+        if self._exact(*task.size, task.plan, task.loss):
             return False
-        return n_rows >= self._selection_settings.many_rows or plan.device.type == "cuda"
+        return task.data.n_alive >= self._selection_settings.many_rows or task.plan.device.type == "cuda"
 
     def _selection_seconds(self, task: Task, budget: Clock) -> float | None:
-        """Seconds for model selection: the time that the fit of one model leaves, at least `SHORT_SHARE`."""
+        """Seconds for model selection: the time that the fit of one model leaves, at least `time_shares.SHORT`."""
         if self.time_budget is None:
             return None
-        data, p = task.data, task.Y.shape[1]
-        exact = self._exact(data.n_alive, p, data.rows.n_columns, task.plan, task.loss, math.inf)
+        exact = self._exact(*task.size, task.plan, task.loss, math.inf)
         if not (exact and task.loss.quadratic):  # other losses choose their penalties afterwards, by many fits
-            return budget.remaining(until=SELECTION_SHARE)
-        needed = exact_seconds(data.n_alive, p, data.rows.n_columns, task.plan)
-        return max(budget.remaining(until=SHORT_SHARE), budget.remaining(until=SOLVING_SHARE) - SAFETY_FACTOR * needed)
+            return budget.remaining(until=time_shares.SELECTION)
+        needed = exact_seconds(*task.size, task.plan)
+        return max(
+            budget.remaining(until=time_shares.SHORT),
+            budget.remaining(until=time_shares.SOLVING) - time_shares.SAFETY_FACTOR * needed,
+        )
 
     def _exact(self, n_rows: int, n_outputs: int, n_columns: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
         """Whether one learner of all rows gives the exact solution.
@@ -259,16 +248,15 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         It does if sizes are left open, the loss is squared or a likelihood, rows are few enough for the penalty, and
         time allows it.
         """
-        most = plan.exact_rows(penalty) if loss.quadratic else likelihood_rows(plan, n_outputs) if loss.newton else 0
+        most = plan.exact_rows(penalty) if loss.quadratic else plan.likelihood_rows(n_outputs) if loss.newton else 0
         fits = self._sizes_are_open() and n_rows <= most
         if not fits or self.time_budget is None:
             return fits
         times = 1.0 if loss.quadratic else LIKELIHOOD_TIMES
-        return times * exact_seconds(n_rows, n_outputs, n_columns, plan) <= EXACT_SHARE * self.time_budget
+        return times * exact_seconds(n_rows, n_outputs, n_columns, plan) <= time_shares.EXACT * self.time_budget
 
     def _cleans_targets(self, task: Task) -> bool:
-        size = task.data.n_alive, task.Y.shape[1], task.data.rows.n_columns
-        exact = self._selects_kernels() and self._exact(*size, task.plan, task.loss)
+        exact = self._selects_kernels() and self._exact(*task.size, task.plan, task.loss)
         return exact and task.loss.robust and not task.data.shard.divided
 
     def _sizes_are_open(self) -> bool:
@@ -299,7 +287,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         if isinstance(subset, str):
             subset = max(default.candidates_per_vector * vectors, 500)
         if isinstance(gram_rows, str):
-            gram_rows = GRAM_ROWS if many_rows else None
+            gram_rows = SAMPLE_ROWS if many_rows else None
         require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
         n_learners, block_lengths = self.n_learners, {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
         return BoostingSettings(
@@ -311,7 +299,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             penalty=None if isinstance(self.regularization, str) else float(self.regularization),
         )
 
-    def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+    def _begin_fit(self, problem: Problem, validation_rows: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         n_rows = problem.n_candidates
         penalty = 0.0 if problem.rows.shard.divided or problem.sample.row_groups is not None else problem.lam
         columns = problem.rows.n_columns
@@ -330,7 +318,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             shrinkage=self.shrinkage,
             focus=self._focus(),
             make_block=partial(Block, own_penalty=self.block_penalty),
-            validation=None if held_out is None else held_out.to(problem.plan.device),
+            validation=None if validation_rows is None else validation_rows.to(problem.plan.device),
         )
 
     def _stopping_rules(self, fit: ForwardFit) -> list[Stopping]:
@@ -352,47 +340,54 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             final.weights,
             max_iter=steps,
             validation=fit.validation,
-            expired=lambda: budget.expired(until=SOLVING_SHARE),
+            expired=lambda: budget.expired(until=time_shares.SOLVING),
         )
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
-    def _with_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
-        if not self._can_be_refined(first.fit) or not time_to_begin(first.fit, budget, share):
+    def _with_stages(self, task: Task, first: FittedMember, budget: Clock, until: float) -> list[FittedMember]:
+        if not self._can_be_refined(first.fit) or not time_to_begin(first.fit, budget, until):
             return [first]
 
         def begin(problem: Problem, validation: Tensor | None) -> ForwardFit:
             return self._begin_fit(problem, validation, first.fit.rng)
 
-        settings, focus, local = self._refinement_settings, self._focus(), self._may_end_in_cells()
-        stages = RefinementStages(begin, settings, budget, share, task.has_classes, focus, local=local)
+        settings, focus = self._refinement_settings, self._focus()
+        local = self.local_stage and not self._is_constrained  # slopes jump between cells
+        stages = RefinementStages(begin, settings, budget, until, task.has_classes, focus, local=local)
         return stages.refine(first, task)
 
-    def _may_end_in_cells(self) -> bool:
-        return self.local_stage
+    @property
+    def _is_constrained(self) -> bool:
+        """Whether slopes have signs (`mercer.forward.monotone`)."""
+        given = getattr(self, "monotonic_cst", None)
+        return given is not None and has_signs(given)
 
     def _focus(self) -> Focus | None:
         return None if self.focus is None else Focus.resolve(self.focus, "focus")
 
     def _can_be_refined(self, fit: ForwardFit) -> bool:
-        """Whether refinement stages may follow the first: all is left open, and there are validation rows."""
-        if not self._is_open_ended() or fit.interrupted or fit.validation is None:
+        if not self._kernel_and_sizes_are_open() or fit.interrupted or fit.validation is None:
             return False
         least_squares = fit.problem.loss.quadratic and isinstance(fit.problem.kernel, Stationary)
         return least_squares and not isinstance(fit.learner, AllRows)
 
     def _subsample(self, data: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
         """The table, or a sample of its rows if it has more than `max_rows`."""
+        if getattr(self, "monotonic_cst", None) is not None:
+            require_constrainable(self, data)
         if self.max_rows is None or data.shard.divided or self._pairwise or isinstance(data.rows, SparseRows):
             return data
         if self.max_rows != "auto":
             n = int(self.max_rows)
-        elif self._is_open_ended() and self._first_loss().quadratic:
-            n = affordable_stage_rows(data.n_columns, plan, self.time_budget)
+        elif self._kernel_and_sizes_are_open() and self._coding_loss().quadratic:
+            n = plan.stage_rows(data.n_columns, self.time_budget)
         else:
             return data
-        return data if data.n_alive <= n else draw_sample(data, n, rng, classes=self._classes and data.y.ndim == 1)
+        return (
+            data if data.n_alive <= n else draw_sample(data, n, rng, classes=self._is_classifier and data.y.ndim == 1)
+        )
 
-    def _is_open_ended(self) -> bool:
+    def _kernel_and_sizes_are_open(self) -> bool:
         """Whether kernel and sizes are left open in a fit that is not to be continued."""
         return self._selects_kernels() and self._sizes_are_open() and not (self.warm_start or self.updatable)
 
@@ -405,7 +400,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
 
         def fit_model(member: KernelMember) -> list[FittedMember]:
             return self._fit_member(
-                task, member, self._begin_fit(task.problem(member), task.held_out, rng), budget, 1.0
+                task, member, self._begin_fit(task.problem(member), task.validation_rows, rng), budget, 1.0
             )
 
         return best_average(task, first, fit_model, budget, self._refinement_settings.max_models)
@@ -420,12 +415,12 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         n, plan = fit.problem.rows.shard.length(len(fit.problem.y)), fit.problem.plan
         if self.polish == "auto" and 4 * m**2 * 8 > plan.memory_limit // 4:
             return 0, f"left out: {m} basis vectors would take too much memory"
-        if self.polish == "auto" and self._sizes_are_open() and n * m > POLISHED_VALUES[plan.device.type]:
+        if self.polish == "auto" and self._sizes_are_open() and not plan.polish_pays(n, m):
             return 0, f"left out: {m} basis vectors at {n} rows would take too long"
         left = budget.remaining()
         if math.isinf(left):
             return POLISH_STEPS, None
-        seconds = left * (POLISH_SHARE if self._can_be_refined(fit) else 1.0)
+        seconds = left * (time_shares.BETWEEN_STAGES if self._can_be_refined(fit) else 1.0)
         steps = affordable_polish_steps(fit.problem, index, seconds) if left else 0
         return min(steps, POLISH_STEPS), None if steps else "left out: the time budget does not allow a step of it"
 
@@ -494,4 +489,4 @@ class KernelBoostingClassifier(UncertainDecisions, Boosting):
     _: KW_ONLY
     loss: Annotated[Any, AUTO | part_of(Loss)] = "auto"
 
-    _classes: ClassVar[bool] = True
+    _is_classifier: ClassVar[bool] = True

@@ -8,6 +8,7 @@ compares the best kernel with the average of all by the loss on held-out rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.data import ArrayRows
 from mercer.engine import Sample
+from mercer.forward import time_shares
 from mercer.forward.model_selection import KernelMember, Selection, sample_of
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import exact_likelihood
@@ -24,24 +26,23 @@ from mercer.forward.solve.polish import polish
 from mercer.forward.task import Task
 from mercer.kernels import Bias, Linear, Scaled, Sum
 from mercer.linalg import cholesky
+from mercer.selection.likelihood import FACTOR, MOST_STEPS
+from mercer.selection.settings import DEFAULT_SETTINGS
 
-#: Rows and folds of the comparison; the most Newton steps of a fit. Losses that are fitted to all rows at once are
-#: compared on more rows: of sixteen simulated tables of counts, errors are 6 % lower than with 600 rows in two folds.
-ROWS, FOLDS, STEPS, EXACT_ROWS = 600, 2, 20, 1500
-#: Factor between two penalties, and the most steps in one direction.
-FACTOR, MAX_STEPS = 10**0.5, 6
+#: Rows of the comparison, and the most Newton steps of a fit or passes of a cleaning. Losses that are fitted to all
+#: rows at once are compared on as many rows as a last stage fits: of sixteen simulated tables of counts, errors are 6 %
+#: lower than with 600 rows in two folds.
+ROWS, STEPS = 600, 20
 #: Leave-one-out residuals beyond this many standard deviations are gross errors. Smaller ones are left to the loss.
 FENCE = 8 * 1.4826
-#: The least gross error, in standard deviations of the targets: without noise the fence is narrow.
+#: The least gross error, in standard deviations of the targets without gross errors: without noise the fence is narrow.
 LEAST = 1.0
-#: Further selections with targets that earlier ones have freed from gross errors, and the most passes of each.
-CLEANING_ROUNDS, PASSES = 2, 20
-#: Share of a time budget after which no further penalty or selection is tried.
-SHARE = 0.5
+#: Further selections with targets that earlier ones have freed from gross errors.
+CLEANING_ROUNDS = 2
 
 
 def select_by_loss(
-    select: Callable[[np.ndarray], Selection],
+    select: Callable[..., Selection],
     task: Task,
     Y: np.ndarray,
     rng: np.random.Generator,
@@ -50,14 +51,20 @@ def select_by_loss(
     cleans: bool,
 ) -> Selection:
     """Select from targets `Y`, and choose penalties by the loss; where `cleans`, again without gross errors in `Y`."""
-    selection, cleaned = select(Y), Y
+    same_draws = deepcopy(rng)  # selections differ in their targets alone
+    selection, cleaned = select(Y, rng=rng), Y
+    gross = np.zeros(task.Y.shape, dtype=bool)
     for _ in range(CLEANING_ROUNDS if cleans else 0):
-        if clock.expired(until=SHARE):
+        if clock.expired(until=time_shares.LAST_CHOICE):
             break
-        cleaned = without_gross_errors(selection, task, cleaned)
+        cleaned, before = without_gross_errors(selection, task, cleaned), gross
+        gross = cleaned != task.Y
+        if (gross == before).all():
+            break
         weight = task.data.weight[: len(cleaned)]
-        selection = select(cleaned - np.average(cleaned, axis=0, weights=weight))
-    if cleaned is not Y:  # by the last kernels: a fit to such predictions is the fit without their rows
+        centred = cleaned - np.average(cleaned, axis=0, weights=weight)
+        selection = select(centred, rng=deepcopy(same_draws))
+    if gross.any():  # by the last kernels: a fit to such predictions is the fit without their rows
         selection = replace(selection, targets=without_gross_errors(selection, task, cleaned))
     return by_loss(selection, task.with_targets(selection), rng, clock)
 
@@ -66,9 +73,9 @@ def by_loss(selection: Selection, task: Task, rng: np.random.Generator, clock: C
     """The same kernels with penalties of least held-out loss, or the best of them alone if that has less loss."""
     data = task.data
     in_memory = isinstance(data.rows, ArrayRows) and not (task.pairwise or data.shard.divided)
-    if not in_memory or data.n_alive < 2 * FOLDS or clock.expired(until=SHARE):
+    if not in_memory or data.n_alive < 2 * DEFAULT_SETTINGS.last_folds or clock.expired(until=time_shares.LAST_CHOICE):
         return selection
-    index = rng.permutation(data.draw(EXACT_ROWS if task.loss.newton else ROWS, rng))
+    index = rng.permutation(data.draw(DEFAULT_SETTINGS.last_fit_rows if task.loss.newton else ROWS, rng))
     found = []
     for member in map(_with_constant, selection.members) if _needs_constant(selection, task) else selection.members:
         sample = sample_of(data, task.Y, member.inputs, task.plan, pairwise=False).part(index).in_tiles(task.plan)
@@ -105,11 +112,11 @@ def without_gross_errors(selection: Selection, task: Task, start: np.ndarray) ->
     smoothers = [_leave_one_out(task.problem(member), index, member.share) for member in selection.members]
     deviation = sum(share * size for _, size, share in smoothers)
     Y, cleaned, gross = task.Y[rows], start[rows], None
-    for _ in range(PASSES):
+    for _ in range(STEPS):
         values = sum(share * (cleaned - predict @ cleaned) for predict, _, share in smoothers)
         size = np.abs(Y - values)
         residual = size / deviation
-        before, gross = gross, (residual > FENCE * np.median(residual, axis=0)) & (size > LEAST)
+        before, gross = gross, (residual > FENCE * np.median(residual, axis=0)) & (size > LEAST * cleaned.std(axis=0))
         cleaned = np.where(gross, values, Y)
         if before is not None and (gross == before).all():
             break
@@ -133,8 +140,8 @@ def _best_penalty(member: KernelMember, sample: Sample, task: Task, clock: Clock
     """The member with the penalty of least held-out loss, by a search downhill, and its held-out predictions."""
     best, values = member, _held_out(member, sample, task)
     for factor in (FACTOR, 1 / FACTOR):
-        for _ in range(MAX_STEPS):
-            if clock.expired(until=SHARE):
+        for _ in range(MOST_STEPS):
+            if clock.expired(until=time_shares.LAST_CHOICE):
                 break
             trial = replace(best, lam=factor * best.lam)
             trial_values = _held_out(trial, sample, task)
@@ -154,10 +161,11 @@ def _held_out(member: KernelMember, sample: Sample, task: Task) -> Tensor:
         index = problem.candidates()
         values[index] = exact_likelihood(problem, index).left_out.to(values)
         return values
+    n_folds = DEFAULT_SETTINGS.last_folds
     if sample.row_groups is None:
-        splits = [(rows, rows) for rows in torch.arange(len(sample.Y), device=sample.Y.device).tensor_split(FOLDS)]
+        splits = [(rows, rows) for rows in torch.arange(len(sample.Y), device=sample.Y.device).tensor_split(n_folds)]
     else:
-        splits = [(torch.as_tensor(s.left_out), torch.as_tensor(s.scored)) for s in sample.row_groups.splits(FOLDS)]
+        splits = [(torch.as_tensor(s.left_out), torch.as_tensor(s.scored)) for s in sample.row_groups.splits(n_folds)]
     for left_out, scored in splits:
         weight = sample.weight.clone()
         weight[left_out] = 0.0

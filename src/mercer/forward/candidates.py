@@ -15,6 +15,9 @@ from torch import Tensor
 
 from mercer.forward.absorb import Block, SmallPosterior
 
+#: Candidates up to which their kernel columns are formed whole.
+FEW_COLUMNS = 4
+
 
 class Candidates(Protocol):
     """Statistics of c candidates.
@@ -141,7 +144,11 @@ class RowCandidates:
         return total[self.index]
 
     def _captured_by(self, functions: Tensor, index: Tensor) -> Tensor:
-        data = self.problem.matrix(self.problem.basis(index)).transposed((functions * self.span.metric).T)
+        if len(index) <= FEW_COLUMNS:  # one pass over the functions, without a weighted copy of them
+            columns = torch.cat([self.problem.column(row) for row in index.split(1)])
+            data = self.span.data_products(functions, columns).T
+        else:
+            data = self.problem.matrix(self.problem.basis(index)).transposed((functions * self.span.metric).T)
         pick = self.problem.rows.pick
         penalty = self.lam + self.gram_noise * pick(self.span.metric, index).double()
         return (data.T + penalty * pick(functions, index).double()).square().sum(0)

@@ -30,6 +30,7 @@ from mercer.base.parameters import FOLDER, NONE
 from mercer.codec import Decoder, Encoder, NotEncodableError
 from mercer.data import ArrayRows, Group, spaced_rows
 from mercer.data.hashes import hash_table
+from mercer.engine.plan import CHUNK_ROWS
 from mercer.forward.absorb import Block
 from mercer.forward.loop import Learner
 from mercer.forward.span import Functions
@@ -45,8 +46,6 @@ FREE = ("checkpoint", "device", "memory_limit")
 UNDAMAGED = "a checkpoint that is whole; remove the folder to begin anew"
 #: Rows of a file that a warm start compares. It compares all rows of an array; a checkpoint always compares all rows.
 COMPARED_ROWS = 1000
-#: Rows that are hashed at a time.
-BLOCK_ROWS = 1 << 16
 
 
 @component
@@ -246,15 +245,13 @@ class Resumable:
 
     checkpoint: Annotated[Any, NONE | FOLDER] = None
 
-    def _checkpoint(
-        self: Any, data: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator
-    ) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        require(not self.warm_start, "warm_start", "False where there is a checkpoint", True)
-        free = (*self._resumable_params, *FREE)
-        fingerprint = Fingerprint.of(self, data, X_val, y_val, free, all_rows=True)
-        return Checkpoint.open(self.checkpoint, data.shard.group, fingerprint, rng)
+
+def open_checkpoint(estimator: Any, data: TableData, X_val: Any, y_val: Any, rng: np.random.Generator) -> Checkpoint:
+    """The checkpoint of a fit in the folder that the estimator names."""
+    require(not estimator.warm_start, "warm_start", "False where there is a checkpoint", True)
+    free = (*estimator._resumable_params, *FREE)
+    fingerprint = Fingerprint.of(estimator, data, X_val, y_val, free, all_rows=True)
+    return Checkpoint.open(estimator.checkpoint, data.shard.group, fingerprint, rng)
 
 
 @dataclass(frozen=True)
@@ -319,7 +316,7 @@ def text(value: Any) -> str:
 def _parts(data: TableData, numbers: np.ndarray, all_rows: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of the rows to be hashed, with their numbers."""
     if all_rows or isinstance(data.rows, ArrayRows):
-        for start, block in data.rows.blocks(BLOCK_ROWS):
+        for start, block in data.rows.blocks(CHUNK_ROWS["cpu"]):
             yield block.cpu().numpy(), numbers[start : start + len(block)]
         return
     sample = spaced_rows(np.ones(data.rows.n_rows), COMPARED_ROWS)

@@ -159,9 +159,12 @@ class ConjugateGradients(Combination):
     """
 
     short_name = "cg"
-    passes = 10
     max_iter: int = 10
     tol: float = 1e-10
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return self.max_iter
 
     def weights(self, chosen: ChosenVectors) -> Tensor:
         K, Q, metric, lam = chosen.K, chosen.Q, chosen.metric, chosen.problem.lam

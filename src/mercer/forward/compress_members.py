@@ -13,6 +13,7 @@ import torch
 from mercer.base.parameters import AUTO, NONE, integer, number
 from mercer.clock import Clock, StopReason
 from mercer.data import spaced_rows
+from mercer.forward import time_shares
 from mercer.forward.compress import CompressionPath, JointSizes, Judges, Sizes, compression_path, likelihood_path
 from mercer.forward.held_out import held_out_predictions, left_out_predictions
 from mercer.forward.path import ExpansionPath, FittedExpansion
@@ -31,8 +32,6 @@ LARGEST_SHARE, MOST_VECTORS = 1 / 3, {"cpu": 1200, "cuda": 8000}
 WORTHWHILE = 0.5
 #: Rows that judge a size, as a share of all rows; at most `FEWEST_ROWS` of them.
 JUDGING_SHARE = 0.2
-#: Share of the time budget that may be spent when a compression begins.
-TIME_SHARE = 0.8
 #: Part of the memory that the functions of a compression may take.
 MEMORY_SHARE = 0.25
 
@@ -63,7 +62,7 @@ def compress_members(
     """
     if n_basis is None:
         return Compressed(parts, "not asked for")
-    if budget.expired(until=TIME_SHARE) or budget.interrupted:
+    if budget.expired(until=time_shares.COMPRESSION) or budget.interrupted:
         return Compressed(parts, "left out: the time budget does not allow it")
     try:
         return _compressed(parts, None if isinstance(n_basis, str) else int(n_basis), tol, task)

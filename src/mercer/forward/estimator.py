@@ -18,9 +18,10 @@ from mercer.clock import Clock
 from mercer.data import ArrayRows, RowSource, current_group
 from mercer.data.shard import ONE_PROCESS
 from mercer.engine import Plan, make_plan
-from mercer.engine.plan import chosen_device
+from mercer.engine.plan import chosen_device, generator
+from mercer.forward import time_shares
 from mercer.forward.by_loss import select_by_loss
-from mercer.forward.checkpoint import Fingerprint, WarmStartState
+from mercer.forward.checkpoint import Fingerprint, WarmStartState, open_checkpoint
 from mercer.forward.compress_members import Compressed
 from mercer.forward.expansion import FEW_ROWS, TIMED_ROWS, Expansion, evaluate, evaluate_few, prediction_cost
 from mercer.forward.fitted_attributes import fitted_attributes
@@ -53,11 +54,6 @@ from mercer.preprocessing.validate import rates, read_row_groups
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
-#: Share of the remaining time for learners of a table, or of a sample of it: a local stage may follow for the table.
-FITTING_SHARE, SAMPLE_SHARE = 0.7, 0.2
-#: Share of the time budget that is spent when an exact solution ends; calibration and intervals follow.
-SOLVING_SHARE = 0.9
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
@@ -82,7 +78,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         Share of the rows held out as validation rows, which stop the fit and calibrate probabilities and intervals.
         "auto" takes a tenth (at most 2000 rows, or 2 % of very large tables) if sizes are left open and the solution is
         not exact; otherwise none.
-    patience : int
+    patience : int, default 10 (greedy models: 20)
         Number of steps without a lower validation loss after which the fit ends.
     warm_start : bool, default False
         Continue the last fit when `fit` is called again on the same rows; other rows or settings are refused.
@@ -145,9 +141,9 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     warm_start: Annotated[bool, BOOL] = False
 
     #: Whether the targets are classes.
-    _classes: ClassVar[bool] = False
+    _is_classifier: ClassVar[bool] = False
     #: Wide sparse tables stay sparse: kernels use inner products of rows.
-    _by_products: ClassVar[bool] = True
+    _accepts_wide_sparse: ClassVar[bool] = True
     #: Parameters that may change between two fits of one model with `warm_start=True`.
     _resumable_params: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 
@@ -160,10 +156,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     def _pairwise(self) -> bool:
         return is_precomputed(self.kernel)
 
-    # Methods that a subclass defines
-
     @abstractmethod
-    def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+    def _begin_fit(self, problem: Problem, validation_rows: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         """A fit before its first step, with its learner and its blocks."""
 
     @abstractmethod
@@ -179,7 +173,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         """Whether `validation_fraction="auto"` holds rows out."""
 
     def _uses_all_rows(self, data: TableData, task: Task, selection: Selection) -> bool:
-        """Whether the selected model needs no validation rows, although another might have needed them."""
+        """Whether the selected model is exact, so that held-out rows return to the fit."""
         return False
 
     @abstractmethod
@@ -189,10 +183,6 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     def _subsample(self, data: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
         """The table, or a sample of its rows if the model is not fitted to all of them at once."""
         return data
-
-    def _checkpoint(self, data: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator) -> Any:
-        """The checkpoint of the fit, if there is one."""
-        return None
 
     def _selects_kernels(self) -> bool:
         """Whether column maps, metrics and kernels are selected; the codes of classes are then centred."""
@@ -216,7 +206,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
 
         A matrix `y` of zeros and ones has several labels per row (classifiers). `X_val`, `y_val`: validation rows in
         place of a `validation_fraction` of the training rows. They stop the fit and calibrate probabilities and
-        intervals; `history_["validation"]` has their mean loss after each step. Exact solutions predict as without.
+        intervals; `history_["validation"]` has their mean loss after each step. They do not change an exact solution.
 
         `groups`, one label for each row or the name of a column: rows of one group, such as a patient, are on one side
         of every split, fold and validation set, so that kernels, penalties, probabilities and intervals are those for
@@ -228,14 +218,14 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         (losses "poisson", "gamma", "tweedie"). The model predicts rates, `y` per unit of exposure; `y_val` are rates.
 
         With ``warm_start=True`` a second call on the same rows continues the first fit. Ctrl-C keeps the learners
-        fitted so far and raises KeyboardInterrupt; in model selection there are none, and an earlier model stays.
+        fitted so far and raises KeyboardInterrupt; during model selection it leaves an earlier model unchanged.
         """
         check(self)
         group = ONE_PROCESS if self._pairwise else current_group()  # kernel values refer to rows and columns alike
         budget = Clock(self.time_budget, group=group)
-        together = read_row_groups(X, groups, time_order, gap)
-        y, sample_weight = rates(self._first_loss(), y, sample_weight, exposure)
-        data = read(self, X, y, sample_weight, classes=self._classes, group=group, row_groups=together)
+        row_groups = read_row_groups(X, groups, time_order, gap)
+        y, sample_weight = rates(self._coding_loss(), X, y, sample_weight, exposure)
+        data = read(self, X, y, sample_weight, classes=self._is_classifier, group=group, row_groups=row_groups)
         data, plan = plan_for(data, self)
         fitting = fitting_group(data, group)
         if fitting.size == 1:
@@ -252,16 +242,16 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         warm = getattr(self, "_warm", None) if fingerprint is not None else None
         fits: Iterable[ForwardFit]
         if warm is None:
-            rng = self._generator(data.shard.group)
+            rng = generator(self.random_state, data.shard.group)
             sample = self._subsample(data, plan, rng)
             task, Y, all_rows = self._task(sample, plan, X_val, y_val, rng)
-            select = self._select if task.loss.quadratic or not task.left_open.penalty else self._select_by_loss
+            select = self._select if task.loss.quadratic or not task.unspecified.penalty else self._select_by_loss
             chosen = partial(select, task, Y, rng, budget)
             selection = chosen() if task.checkpoint is None else task.checkpoint.chosen(chosen, rng)
             if selection.by_likelihood:
-                task = task.by_likelihood()
+                task = task.with_likelihood()
             if all_rows is not None and self._uses_all_rows(all_rows, task, selection):
-                task = replace(task, data=all_rows, held_out=None)  # an exact solution needs no validation rows
+                task = replace(task, data=all_rows, validation_rows=None)  # an exact solution needs no validation rows
             task = task.with_targets(selection)
             task = replace(task, selection=selection, full_table=None if sample is data else data)
             fits = self._start_fits(task, rng)
@@ -280,7 +270,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
             yield task.selection.started_fit
             return
         for member in task.selection.members:
-            yield self._begin_fit(task.problem(member), task.held_out, rng)
+            yield self._begin_fit(task.problem(member), task.validation_rows, rng)
 
     def _fit_members(
         self, task: Task, fits: Iterable[ForwardFit], rng: np.random.Generator, budget: Clock
@@ -290,7 +280,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         parts: list[FittedMember] = []
         try:
             for place, (member, fit) in enumerate(zip(members, fits, strict=False)):
-                if parts and not time_for_another(parts[-1].fit, budget, SOLVING_SHARE):
+                if parts and not time_for_another(parts[-1].fit, budget, time_shares.SOLVING):
                     break
                 until = (place + 1) / len(members)
                 parts += self._fit_member(task, replace(member, place=place), fit, budget, until)
@@ -315,24 +305,28 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         Returns the task without its selection, the targets for the selection, and the table with all rows if it is not
         known yet whether the model needs validation rows.
         """
-        targets = self._coded(data, self._first_loss())
+        targets = self._coded(data, self._coding_loss())
         Y = targets.encode(data.y)
-        loss = resolve_loss(self._first_loss(), Y.shape[1], classes=self._classes)
+        loss = resolve_loss(self._coding_loss(), Y.shape[1], classes=self._is_classifier)
         if self.updatable:
             self._require_updatable(loss, data.rows)
         noise = 1.0
         if not self._pairwise:
-            data, Y, noise = merge_duplicate_inputs(data, Y, rng, by_targets=self._classes or not loss.quadratic)
+            data, Y, noise = merge_duplicate_inputs(data, Y, rng, by_targets=self._is_classifier or not loss.quadratic)
             plan = plan if data.shard.divided else plan_for(data, self)[1]
-        open_ended = X_val is None and self.validation_fraction == "auto"
-        holds_out = open_ended and self._needs_validation(data, Y.shape[1], plan, loss)
-        checkpoint = self._checkpoint(data, targets, X_val, y_val, rng)
+        may_hold_out = X_val is None and self.validation_fraction == "auto"
+        holds_out = may_hold_out and self._needs_validation(data, Y.shape[1], plan, loss)
+        checkpoint = None
+        if getattr(self, "checkpoint", None) is not None:
+            checkpoint = open_checkpoint(self, data, X_val, y_val, rng)
         all_rows = None if data.shard.divided or not holds_out else normalise_weights(data, noise, self.regularization)
-        data, Y, held_out = self._validation_split(data, targets, Y, X_val, y_val, holds_out, rng)
+        data, Y, validation_rows = self._validation_split(data, targets, Y, X_val, y_val, holds_out, rng)
         data = normalise_weights(data, noise, self.regularization)
         free_dtype = isinstance(self.dtype, str) and self.dtype == "auto"
-        left_open = Unspecified(free_dtype, isinstance(self.regularization, str))
-        task = Task(data, targets, Y, plan, loss, Selection([]), held_out, self._pairwise, left_open, checkpoint)
+        unspecified = Unspecified(free_dtype, isinstance(self.regularization, str))
+        task = Task(
+            data, targets, Y, plan, loss, Selection([]), validation_rows, self._pairwise, unspecified, checkpoint
+        )
         return task, selection_targets(data, Y, targets, loss), all_rows
 
     def _validation_split(
@@ -347,23 +341,23 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     ) -> tuple[TableData, np.ndarray, Tensor | None]:
         """The table and its targets with validation rows of weight zero, and the places of these rows, if any."""
         if X_val is not None:
-            X_val, y_val = read_held_out(self, data, X_val, y_val, classes=self._classes)
-            if self._classes:
+            X_val, y_val = read_held_out(self, data, X_val, y_val, classes=self._is_classifier)
+            if self._is_classifier:
                 targets.require_known(y_val, "y_val")
             return append_validation_rows(data, Y, X_val, targets.encode(y_val))
-        share = self.validation_fraction
-        if share is None or (isinstance(share, str) and not needed):
+        fraction = self.validation_fraction
+        if fraction is None or (isinstance(fraction, str) and not needed):
             return data, Y, None
-        data, places = hold_out(data, Y, share, rng, classes=self._classes)
+        data, places = hold_out(data, Y, fraction, rng, classes=self._is_classifier)
         return data, Y, places
 
-    def _first_loss(self) -> Loss:
+    def _coding_loss(self) -> Loss:
         """The loss that targets are coded for; model selection may replace "auto" by a likelihood."""
         return Squared() if self.loss == "auto" else Loss.resolve(self.loss, "loss")
 
     def _select_by_loss(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
-        """Select by squared error, then choose the penalties by the loss."""
-        select = partial(self._select, task, rng=rng, budget=budget)
+        """Select by squared error, then choose the penalties by the loss; selections differ in their targets alone."""
+        select = partial(self._select, task, budget=budget)
         return select_by_loss(select, task, Y, rng, budget, cleans=self._cleans_targets(task))
 
     def _cleans_targets(self, task: Task) -> bool:
@@ -372,21 +366,23 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
 
     def _coded(self, data: TableData, loss: Loss) -> Targets:
         """Coding of the targets."""
-        return coded_targets(data, loss, classes=self._classes, centred=self._selects_kernels() and loss.quadratic)
+        return coded_targets(
+            data, loss, classes=self._is_classifier, centred=self._selects_kernels() and loss.quadratic
+        )
 
     def _fit_member(
-        self, task: Task, member: KernelMember, fit: ForwardFit, budget: Clock, share: float
+        self, task: Task, member: KernelMember, fit: ForwardFit, budget: Clock, until: float
     ) -> list[FittedMember]:
         """Fit one ensemble member, stage by stage, and predict rows that it was not fitted to.
 
-        `share` is the part of the time budget that may be spent when it ends.
+        It must end when the share `until` of the time budget is spent.
         """
         rules = self._stopping_rules(fit)
         if self.time_budget is not None:
-            fit.learner.set_deadline(budget, SOLVING_SHARE)
-            part = (FITTING_SHARE if task.full_table is None else SAMPLE_SHARE) * budget.remaining(until=share)
-            rules.append(TimeBudget(fit.seconds + part, self.time_budget))
-        if task.held_out is not None:
+            fit.learner.set_deadline(budget, time_shares.SOLVING)
+            share = time_shares.LEARNERS if task.full_table is None else time_shares.SAMPLE_LEARNERS
+            rules.append(TimeBudget(fit.seconds + share * budget.remaining(until=until), self.time_budget))
+        if task.validation_rows is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
         if task.checkpoint is not None:
@@ -407,8 +403,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
             budget.interrupt()
             refit = None
         targets, folds = task.row_targets, self._calibration_folds
-        held_out = held_out_predictions(fit, final, targets, refit, budget, classes=self._classes, folds=folds)
-        parts = self._with_stages(task, FittedMember(member, fit, path, final, n_steps, why, held_out), budget, share)
+        held_out = held_out_predictions(fit, final, targets, refit, budget, classes=self._is_classifier, folds=folds)
+        parts = self._with_stages(task, FittedMember(member, fit, path, final, n_steps, why, held_out), budget, until)
         if task.checkpoint is not None and len(parts) > 1:
             task.checkpoint.finish()
         return parts
@@ -434,10 +430,10 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         return refitted
 
     def _can_be_refined(self, fit: ForwardFit) -> bool:
-        """Whether refinement stages may follow this fit: they predict validation rows only."""
+        """Whether refinement stages may follow; they predict validation rows alone, so such a fit is not refitted."""
         return False
 
-    def _with_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
+    def _with_stages(self, task: Task, first: FittedMember, budget: Clock, until: float) -> list[FittedMember]:
         """The first stage, and refinement stages that are fitted to its residuals, if the model has any."""
         return [first]
 

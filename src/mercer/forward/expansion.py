@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mercer.data import ArrayRows, RowSource, SparseRows, TensorRows, sparse_matrix
 from mercer.engine import KernelMatrix, Plan
-from mercer.engine.plan import Sample
+from mercer.engine.plan import CHUNK_ROWS, Sample
 from mercer.forward.path import ExpansionPath
 from mercer.kernels import Columns, Kernel, as_kernel
 from mercer.kernels.sparse_rows import Entries, SparseRowKernel, require_products
@@ -27,8 +27,6 @@ from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.selection.kernel_choice import choose_kernel, is_tuned
 
-#: Rows whose outputs are computed at a time.
-OUTPUT_ROWS = 1 << 16
 #: Rows up to which a CPU predicts without blocks: planning them would take longer than the prediction.
 FEW_ROWS = 32
 #: Rows of the timed block, and repetitions of the shortest time.
@@ -125,7 +123,8 @@ def evaluate(
     f = expansions[0].product(source, plan, pairwise=pairwise)
     for expansion in expansions[1:]:
         f = f + expansion.product(source, plan, pairwise=pairwise)
-    blocks = [slice(i, i + OUTPUT_ROWS) for i in range(0, len(f), OUTPUT_ROWS)]
+    size = CHUNK_ROWS["cpu"]
+    blocks = [slice(i, i + size) for i in range(0, len(f), size)]
     first = output(f[blocks[0]].double().cpu().numpy())
     if len(blocks) == 1:
         return first
@@ -191,7 +190,7 @@ class RowIndexMap(InputMap):
 
 
 def sparse_row_kernel(
-    data: TableData, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, seconds: float | None
+    data: TableData, Y: np.ndarray, plan: Plan, estimator: Any, rng: np.random.Generator, seconds: float | None
 ) -> tuple[RowIndexMap, Kernel, float, float]:
     """Tune a kernel with one length-scale for a sparse table.
 
@@ -201,14 +200,14 @@ def sparse_row_kernel(
     """
     start, rows = time.perf_counter(), data.rows
     assert isinstance(rows, SparseRows)
-    if not is_tuned(settings.kernel):
-        require_products(as_kernel(settings.kernel))
-    n_rows = min(settings.tuning_rows, TUNED_ROWS)
+    if not is_tuned(estimator.kernel):
+        require_products(as_kernel(estimator.kernel))
+    n_rows = min(estimator.tuning_rows, TUNED_ROWS)
     drawn = data.draw(n_rows, rng)
     plan = replace(plan, dtype=torch.float64)
     y, weight = (torch.as_tensor(data.pick(values, drawn), device=plan.device) for values in (Y, data.weight))
     sample = Sample(TensorRows(rows.coordinates(drawn).to(plan.device)), y, weight, plan)
-    chosen = choose_kernel(sample, settings.kernel, settings.regularization, n_rows, rng, seconds, ard=False)
+    chosen = choose_kernel(sample, estimator.kernel, estimator.regularization, n_rows, rng, seconds, ard=False)
     kernel = SparseRowKernel(chosen.kernel, rows.entries, rows.entries)
     kernel.check()
     return RowIndexMap(np.zeros(1), np.ones(1)), kernel, chosen.lam, time.perf_counter() - start

@@ -22,7 +22,7 @@ from mercer.forward.stopping import joined
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import SparseRowKernel
-from mercer.preprocessing.inputs import LabelTargets
+from mercer.preprocessing.inputs import LabelTargets, clip_outliers
 from mercer.preprocessing.read import TableData
 from mercer.progress import report_step
 
@@ -78,14 +78,14 @@ def _dtypes(task: Task, parts: list[FittedMember]) -> list[str]:
     float64, since float32 sums would follow the placement of rows. So do models with limits of their inputs: these are
     monotone, and rounding is not.
     """
-    if task.left_open.dtype and parts[0].member.inputs.limits is not None:
+    if task.unspecified.dtype and parts[0].member.inputs.limits is not None:
         return ["float64"] * len(parts)
     dtypes = [part.fit.problem.plan.dtype for part in parts]
     many = sum(len(part.final.index) for part in parts) >= MANY_VECTORS
     many = many and task.data.shard.group.size == 1 and not _without_columns(task)
     in_float32 = [many or dtype == torch.float32 for dtype in dtypes]
     held_out = ensemble_predictions(parts)
-    if task.left_open.dtype and any(in_float32) and len(held_out.weight):
+    if task.unspecified.dtype and any(in_float32) and len(held_out.weight):
 
         def rounding_shows() -> bool:
             errors = [
@@ -93,7 +93,10 @@ def _dtypes(task: Task, parts: list[FittedMember]) -> list[str]:
                 for part, rounded in zip(parts, in_float32, strict=True)
                 if rounded
             ]
-            return rounding_matters(errors, _residuals(task, held_out), held_out.weight)
+            residuals = _residuals(task, held_out)
+            if task.loss.robust:  # gross errors would hide rounding
+                residuals = clip_outliers(residuals, residuals)
+            return rounding_matters(errors, residuals, held_out.weight)
 
         if task.data.shard.group.first(rounding_shows):
             dtypes = [torch.float64 for _ in parts]

@@ -13,6 +13,7 @@ from mercer.base.estimator import BaseKernelEstimator, estimator_dataclass
 from mercer.base.parameters import check, literal
 from mercer.data.column_maps import KINDS
 from mercer.engine import make_plan
+from mercer.engine.plan import generator
 from mercer.forward.kernel_metric import column_spread, diagonal_shares, metric_matrix
 from mercer.forward.model_selection import EnsembleSearch
 from mercer.forward.task import normalise_weights
@@ -48,11 +49,11 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
     task : "auto", "regression" or "classification", default "auto"
         Whether `y` holds numbers or classes; "auto" takes text and booleans for classes, and numbers for numbers.
     scale_inputs : True or "standard", default True
-        True also chooses among four maps of single columns: standardised, bent, clipped or normal scores; "standard"
-        only standardises, so that the mapping is linear.
+        True also chooses among four maps of single columns: standardised, transformed by asinh, clipped or normal
+        scores; "standard" only standardises, so that the mapping is linear.
     verbose : bool, default False
         Without effect: model selection has no steps; `tuning_report_` describes it.
-    callbacks : None
+    callbacks : None, default None
         Without effect, for the same reason.
 
     Attributes
@@ -112,7 +113,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         classes = self.task == "classification" or (self.task == "auto" and y is not None and holds_classes(y))
         data = read(self, X, y, sample_weight, classes=classes)
         targets = code_targets(data.y, data.weight, classes=classes, centred=True)
-        rng = self._generator()
+        rng = generator(self.random_state)
         data, Y, noise = merge_duplicate_inputs(data, targets.encode(data.y), rng, by_targets=classes)
         data = normalise_weights(data, noise, "auto")
         plan = make_plan(data.rows.n_rows, self.device, self.dtype, self.memory_limit)

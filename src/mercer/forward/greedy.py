@@ -17,7 +17,7 @@ from mercer.base.parameters import AUTO, BOOL, NONE, integer, literal, number, p
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import Plan
-from mercer.engine.plan import Sample
+from mercer.engine.plan import Sample, generator
 from mercer.evidence.optimise import refine_basis
 from mercer.evidence.starts import PLAIN_NOISE, family_of, named_family, plain_start, spread_rows
 from mercer.forward.absorb import Block
@@ -32,6 +32,8 @@ from mercer.forward.solve.exact import RandomRows
 from mercer.forward.solve.polish import whitened_ridge
 from mercer.forward.span import Functions
 from mercer.forward.stopping import (
+    MIN_NOVELTY,
+    PATIENCE,
     AkaikeInformation,
     Dependence,
     MaxSteps,
@@ -115,19 +117,19 @@ class BaseGreedyKernel(ForwardEstimator):
     fit_intercept: Annotated[bool, BOOL] = True
     stopping: Annotated[Any, NONE | part_of(Stopping) | sequence_of(part_of(Stopping))] = None
     tol: Annotated[float, number(0.0)] = 0.0
-    min_novelty: Annotated[float, number(0.0, 1.0, open_high=True)] = 1e-6
+    min_novelty: Annotated[float, number(0.0, 1.0, open_high=True)] = MIN_NOVELTY
     prune: Annotated[bool, BOOL] = False
     refine: Annotated[bool, BOOL] = False
     refine_iter: Annotated[int, integer()] = 200
     penalty: Annotated[str, literal("auto", "rkhs", "gram")] = "auto"
-    patience: Annotated[int, integer()] = 20
+    patience: Annotated[int, integer()] = PATIENCE
 
     _resumable_params: ClassVar[tuple[str, ...]] = (*ForwardEstimator._resumable_params, "n_basis")
 
     def _needs_validation(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         return self._by_validation()  # otherwise `n_basis` is the size
 
-    def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+    def _begin_fit(self, problem: Problem, validation_rows: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         criterion = Criterion.resolve(self.criterion, "criterion")
         n_rows = problem.n_candidates
         step = self._vectors_per_step(criterion, n_rows)
@@ -139,7 +141,7 @@ class BaseGreedyKernel(ForwardEstimator):
             learner,
             rng,
             block_length=1 if self.update == "one" else None,
-            validation=None if held_out is None else held_out.to(problem.plan.device),
+            validation=None if validation_rows is None else validation_rows.to(problem.plan.device),
             capacity=min(self.n_basis, n_rows),
             make_block=self._block_type(problem),
         )
@@ -270,7 +272,8 @@ class BaseGreedyKernel(ForwardEstimator):
 
     def _refined(self, problem: Problem, final: FittedExpansion) -> FittedExpansion:
         """Optimise basis vectors, kernel and noise by the sparse evidence, then solve for the weights."""
-        alive, shard, rng = problem.candidates(), problem.rows.shard, self._generator(problem.rows.shard.group)
+        alive, shard = problem.candidates(), problem.rows.shard
+        rng = generator(self.random_state, shard.group)
         rows, y, weight = problem.rows, problem.y, problem.weight
         if not shard.divided:
             rows, y, weight = TensorRows(problem.basis(alive)), y[alive], weight[alive]
@@ -364,4 +367,4 @@ class GreedyKernelClassifier(UncertainDecisions, BaseGreedyKernel):
     True
     """
 
-    _classes: ClassVar[bool] = True
+    _is_classifier: ClassVar[bool] = True

@@ -155,9 +155,9 @@ class InfluenceMixin:
 
 def training_sample(model: Any, rows: RowSource, y: Any, sample_weight: Any, names: tuple[str, str]) -> Sample:
     """Rows that were read with their checked and coded targets and their weights, in float64."""
-    y = checked_targets(host(y), model._classes, model)
+    y = checked_targets(host(y), model._is_classifier, model)
     require(len(y) == rows.n_rows, names[1], f"of the length of {names[0]}, {rows.n_rows}", len(y))
-    if model._classes:
+    if model._is_classifier:
         model.targets_.require_known(y, names[1])
     Y, n_outputs = model.targets_.encode(y), model.expansions_[0].weights.shape[1]
     require(Y.shape[1] == n_outputs, names[1], f"of {n_outputs} columns as in fit", Y.shape[1])

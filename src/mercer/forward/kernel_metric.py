@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from mercer.engine.plan import SAMPLE_ROWS
 from mercer.kernels import Bias, Function, Kernel, Precomputed
 from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
-from mercer.selection.neighbourhoods import SPREAD_ROWS
 
 
 def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
@@ -78,7 +78,7 @@ def _scaled(numbers: np.ndarray) -> np.ndarray:
 
 def column_spread(inputs: InputMap, data: TableData) -> np.ndarray:
     """Standard deviation of each mapped column, before the transform."""
-    index = data.spaced(SPREAD_ROWS)
+    index = data.spaced(SAMPLE_ROWS)
     Z = replace(inputs, transform=None).encode(data.rows.fetch(index).cpu()).numpy()
     weight = data.pick(data.weight, index)
     size = np.abs(Z).max(0, initial=np.finfo(float).tiny)

@@ -84,7 +84,7 @@ def ridge_in_cells(problem: Problem, index: Tensor) -> Tensor:
 
 
 def local_stage(
-    problem: Problem, f: Tensor, validation: Tensor, cell_rows: int, min_gain: float, clock: Clock, share: float
+    problem: Problem, f: Tensor, validation: Tensor, cell_rows: int, min_gain: float, clock: Clock, until: float
 ) -> ForwardFit | None:
     """The stage after its only step, on the residuals of values `f`, with at most `cell_rows` rows in a cell.
 
@@ -111,7 +111,7 @@ def local_stage(
     for trial, loss, seconds in _trials(some, scoring, cells):
         kernel, least = (trial, loss) if loss < least else (kernel, least)
         shortest = min(shortest, seconds)  # the first one may have to compile
-    if kernel is None or clock.expired(needing=shortest * len(rows.X) / len(part), until=share):
+    if kernel is None or clock.expired(needing=shortest * len(rows.X) / len(part), until=until):
         return None
     fit = _fitted(replace(residuals, kernel=Partitioned(kernel, cells)), validation)
     return fit if _gains(fit, residuals, min_gain) else None

@@ -40,10 +40,12 @@ from mercer.progress import ValidationLoss
 
 #: The size of a learner: a number, a number for each step (the last one repeats), or a function of the step.
 Size = int | Sequence[int] | Callable[[int], int]
-#: Rows above which passes over the columns dominate the cost, and the vectors that then enter in one pass.
-MANY_ROWS, VECTORS_PER_PASS = 5000, 32
+#: Rows above which passes over the columns dominate the cost.
+PASS_BOUND_ROWS = 5000
+#: Vectors that then enter in one pass.
+VECTORS_PER_PASS = 32
 #: Rows above which a learner chooses among more candidate rows.
-VERY_MANY_ROWS = 1_000_000
+HUGE_TABLE_ROWS = 1_000_000
 Callback = Callable[["ForwardFit"], Any]
 
 
@@ -53,12 +55,11 @@ class Learner(Component):
     #: Whether its functions are stored in a checkpoint.
     resumable: ClassVar[bool] = True
 
-    def set_deadline(self, clock: Clock, share: float) -> None:
-        """End a long step when `share` of the time is spent.
+    def set_deadline(self, clock: Clock, until: float) -> None:
+        """End a long step when the share `until` of the time is spent.
 
         The steps of most learners are too short for that.
         """
-        return
 
     @abstractmethod
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None: ...
@@ -93,7 +94,9 @@ class SingleVector(Learner):
         """
         shard, fallback = block.problem.rows.shard, None
         order = shard.nth(block.is_available, rng.permutation(n_available))
-        for rows in order.split(self.criterion.n_candidates or len(order)):
+        size = self.criterion.n_candidates or len(order)
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
             score = self.criterion.score(RowCandidates(block, rows, rng))
             above = (score > self.criterion.threshold).nonzero()[:1, 0]
             first = shard.group.broadcast(above if len(above) else above.new_full((1,), -1))
@@ -201,7 +204,7 @@ def vectors_per_pass(criterion: Criterion, n_rows: int) -> int:
     (32, 1)
     """
     simple = criterion.uses_residual_only or isinstance(criterion, Random)
-    return VECTORS_PER_PASS if simple and n_rows > MANY_ROWS else 1
+    return VECTORS_PER_PASS if simple and n_rows > PASS_BOUND_ROWS else 1
 
 
 def vector_learner(criterion: Criterion, step: int, n_basis: int) -> Learner:
@@ -238,12 +241,12 @@ class LearnerSizes(NamedTuple):
     def default(cls, n_rows: int, many_rows: int, device: str) -> LearnerSizes:
         """Sizes for a table.
 
-        Above `VERY_MANY_ROWS`, twice as many vectors take twice as long for 2 % less error.
+        Above `HUGE_TABLE_ROWS`, twice as many vectors take twice as long for 2 % less error.
         """
         on_gpu = device == "cuda"
         if n_rows < many_rows:
             return cls(1000, 10) if on_gpu else cls(300, 10)
-        if n_rows <= VERY_MANY_ROWS:
+        if n_rows <= HUGE_TABLE_ROWS:
             return cls(4000, 10) if on_gpu else cls(500, 5)
         return cls(2000, 20) if on_gpu else cls(500, 5)
 

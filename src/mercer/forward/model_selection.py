@@ -21,6 +21,7 @@ from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.plan import Sample
+from mercer.forward import time_shares
 from mercer.forward.expansion import sparse_row_kernel, with_row_index
 from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
@@ -34,14 +35,8 @@ from mercer.selection.more_rows import MoreRows
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 from mercer.selection.view import SelectedEnsemble, SelectedKernel
 
-#: Rows that the selection draws at most, and at least.
-MOST_ROWS, FEWEST_ROWS = 20_000, 200
-#: Memory from which the selection draws all of these, and what it needs for each row with less, in bytes.
-ENOUGH_MEMORY, BYTES_PER_ROW = 1 << 30, 160 << 10
 #: Share of the selection's time that successive halving takes where more rows follow.
 HALVING_SHARE = 0.5
-#: Share of the time budget for tuning by evidence.
-TUNING_SHARE = 0.4
 #: Values of a column map for columns that a member does not see.
 NEUTRAL = {"centre": 0.0, "width": 1.0, "mean": 0.0, "spread": 1.0, "knots": 0.0, "levels": 0.0}
 #: Rows from which the rounding of float32 tiles is estimated.
@@ -95,30 +90,30 @@ class Selection:
 
 
 def single_kernel(
-    data: TableData, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, choose: Any = choose_kernel
+    data: TableData, Y: np.ndarray, plan: Plan, estimator: Any, rng: np.random.Generator, choose: Any = choose_kernel
 ) -> Selection:
-    """One member: standardised inputs, and the kernel and penalty given or tuned by the evidence.
+    """One member: standardised inputs, and the kernel and penalty given or tuned by the evidence (`choose`).
 
-    Within a time budget tuning takes `TUNING_SHARE` of it, and heavy-tailed columns are not transformed, which would
-    take as long.
+    Within a time budget tuning ends after a share of it, and heavy-tailed columns are not transformed, which would take
+    as long.
     """
     began = time.perf_counter()
-    seconds = None if settings.time_budget is None else TUNING_SHARE * settings.time_budget
+    seconds = None if estimator.time_budget is None else time_shares.TUNING * estimator.time_budget
     if isinstance(data.rows, SparseRows):
-        row_map, kernel, lam, taken = sparse_row_kernel(data, Y, plan, settings, rng, seconds)
+        row_map, kernel, lam, taken = sparse_row_kernel(data, Y, plan, estimator, rng, seconds)
         return Selection([KernelMember(row_map, kernel, lam)], taken)
-    pairwise = is_precomputed(settings.kernel)
-    scaling = False if pairwise else settings.scale_inputs
-    inputs = find_inputs(data, Y, plan, scaling, may_bend=is_tuned(settings.kernel) and seconds is None)
+    pairwise = is_precomputed(estimator.kernel)
+    scaling = False if pairwise else estimator.scale_inputs
+    inputs = find_inputs(data, Y, plan, scaling, may_bend=is_tuned(estimator.kernel) and seconds is None)
     sample = sample_of(data, Y, inputs, plan, pairwise=pairwise)
-    chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng, seconds)
+    chosen = choose(sample, estimator.kernel, estimator.regularization, estimator.tuning_rows, rng, seconds)
     taken = data.shard.group.first(lambda: time.perf_counter() - began)
     return Selection([KernelMember(inputs, chosen.kernel, chosen.lam)], taken)
 
 
 @dataclass
 class EnsembleSearch:
-    """The search for a table's ensemble on rows drawn from it.
+    """The search for a table's ensemble on rows drawn from it, when the search is made.
 
     A penalty that the user gave (`penalty`) replaces the selected ones. `seconds` are what the search may take. With
     `likelihood` kernel logistic regression is compared with least squares on class codes.
@@ -137,7 +132,7 @@ class EnsembleSearch:
 
     def __post_init__(self) -> None:
         self.began, self.clock = time.perf_counter(), Clock(self.seconds)
-        rows = self.data.draw(affordable_rows(self.plan.memory_limit), self.rng)
+        rows = self.data.draw(self.plan.selection_rows(), self.rng)
         self.X = self.data.rows.fetch(rows).double().cpu()
         self.targets = torch.as_tensor(self.data.pick(self.Y, rows))
         self.weight = torch.as_tensor(self.data.pick(self.data.weight, rows))
@@ -156,41 +151,41 @@ class EnsembleSearch:
 
         Mixed tables of classes repeat the selection with rows in another order and average the ensembles.
         """
-        repeated = repeated and self.classes and self.data.layout is not None
-        n_selections = self.settings.n_selections(self.data.n_alive) if repeated else 1
+        averages = repeated and self.classes and self.data.layout is not None
+        n_selections = self.settings.n_selections(self.data.n_alive) if averages else 1
         found: list[tuple[Tensor, SelectedEnsemble]] = []
-        started = time.perf_counter()
+        seconds = 0.0
         for columns in self.column_sets * n_selections:
-            taken, started = time.perf_counter() - started, time.perf_counter()
-            if found and self.clock.expired(needing=taken):
+            if found and self.clock.expired(needing=seconds):
                 break
+            began = time.perf_counter()
             found.append((columns, self._selected(columns, self.clock.remaining())))
+            seconds = time.perf_counter() - began
         report = [line for _, ensemble in found for line in ensemble.report]
         if len(self.column_sets) > 1:  # an encoding far behind the other is left out
             least = min(ensemble.loss for _, ensemble in found)
             found = [pair for pair in found if pair[1].loss <= self.settings.near_ratio * least]
-        gains = self._likelihood_gains([ensemble for _, ensemble in found])
+        use_likelihood = self._likelihood_is_better([ensemble for _, ensemble in found])
         members = [
             replace(in_all_columns(member, columns), share=member.share / len(found))
             for columns, ensemble in found
-            for member in (ensemble.by_likelihood if gains and ensemble.by_likelihood else ensemble).members
+            for member in (ensemble.by_likelihood if use_likelihood and ensemble.by_likelihood else ensemble).members
         ]
-        return replace(self._selection(members, report), by_likelihood=gains)
+        return replace(self._selection(members, report), by_likelihood=use_likelihood)
 
-    def _likelihood_gains(self, ensembles: list[SelectedEnsemble]) -> bool:
+    def _likelihood_is_better(self, ensembles: list[SelectedEnsemble]) -> bool:
         """Whether the log likelihood has clearly less held-out log loss than least squares, over all selections."""
         tried = [ensemble.by_likelihood for ensemble in ensembles if ensemble.by_likelihood is not None]
         if len(tried) < len(ensembles):
             return False
-        gain, error, loss = (np.mean([getattr(one, name) for one in tried]) for name in ("gain", "error", "loss"))
+        gain, error, loss = (np.mean([getattr(found, name) for found in tried]) for name in ("gain", "error", "loss"))
         return bool(gain > max(self.settings.likelihood_gain * loss, error))
 
     def ensemble_for_group(self, *, repeated: bool) -> Selection:
         """The same ensemble for all processes of a group: the first one selects it."""
         group = self.data.shard.group
-        selection, self.rng.bit_generator.state = group.first(
-            lambda: (self.ensemble(repeated=repeated), self.rng.bit_generator.state)
-        )
+        selection, state = group.first(lambda: (self.ensemble(repeated=repeated), self.rng.bit_generator.state))
+        self.rng.bit_generator.state = state
         return selection
 
     def single(self) -> Selection:
@@ -216,7 +211,8 @@ class EnsembleSearch:
             lambda: more.evidence_candidates(**self._encoding(columns)),
         ]
         halved, evident = group.share_work(2, lambda places: [tasks[k]() for k in places])
-        ensemble, self.rng.bit_generator.state = halved
+        ensemble, state = halved
+        self.rng.bit_generator.state = state
         ranked, more_report = more.rescored([*ensemble.members, *evident], group)
         ranked = [in_all_columns(candidate, columns) for candidate in ranked]
         selection = self._selection(ranked[:1], ensemble.report + more_report, ranked[1:])
@@ -244,8 +240,8 @@ class EnsembleSearch:
         layout = self.data.layout
         if layout is None:
             return {}
-        keeps_unit, groups = torch.as_tensor(layout.keeps_unit), torch.as_tensor(layout.group)
-        return {"keeps_unit": keeps_unit[columns], "groups": groups[columns]}
+        keeps_unit = torch.as_tensor(layout.keeps_unit)[columns]
+        return {"keeps_unit": keeps_unit, "column_groups": torch.as_tensor(layout.group)[columns]}
 
     def _selection(
         self, members: list[SelectedKernel], report: list[dict[str, Any]], runners_up: Sequence[SelectedKernel] = ()
@@ -261,17 +257,6 @@ class EnsembleSearch:
         inputs = InputMap(np.zeros(D), np.ones(D), selected.columns, selected.transform.double().cpu().numpy())
         penalty = selected.penalty if self.penalty is None else self.penalty
         return KernelMember(inputs, selected.kernel, penalty, selected.share, selected.name)
-
-
-def affordable_rows(memory: int) -> int:
-    """Rows that the selection may draw within this many bytes.
-
-    Two threads took 72, 90 and 480 MiB for 590, 1390 and 3000 rows of ten columns, and less than 1 GiB for all.
-
-    >>> affordable_rows(64 << 20), affordable_rows(512 << 20), affordable_rows(1 << 30)
-    (409, 3276, 20000)
-    """
-    return MOST_ROWS if memory >= ENOUGH_MEMORY else max(memory // BYTES_PER_ROW, FEWEST_ROWS)
 
 
 def in_all_columns(selected: SelectedKernel, seen: Tensor) -> SelectedKernel:
@@ -304,14 +289,14 @@ def sample_of(data: TableData, Y: np.ndarray, inputs: InputMap, plan: Plan, *, p
     """The rows in the coordinates of a member's kernel, with targets and weights."""
     rows = with_row_index(data.rows, plan) if pairwise else inputs.rows(data.rows, plan)
     on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
-    groups = None if pairwise or data.layout is None else data.layout.group
+    column_groups = None if pairwise or data.layout is None else data.layout.group
     validation_weight = None if data.validation_weight is None else torch.as_tensor(data.validation_weight, **on_device)
     targets, weight = torch.as_tensor(Y, **on_device), torch.as_tensor(data.weight, **on_device)
-    return Sample(rows, targets, weight, plan, groups, validation_weight, data.row_groups)
+    return Sample(rows, targets, weight, plan, column_groups, validation_weight, data.row_groups)
 
 
 def problem_of(
-    member: KernelMember, data: TableData, Y: np.ndarray, plan: Plan, loss: Loss, left_open: Unspecified, *,
+    member: KernelMember, data: TableData, Y: np.ndarray, plan: Plan, loss: Loss, unspecified: Unspecified, *,
     pairwise: bool = False,
 ) -> Problem:  # fmt: skip
     """The problem that a member minimises, in tiles whose rounding does not show (`mercer.selection.kernel_choice`)."""
@@ -323,7 +308,7 @@ def problem_of(
     def precision() -> tuple[torch.dtype, float]:
         fine, lam = precise(
             plan, member.kernel, member.lam, X, part.Y, part.weight, n_alive,
-            free_dtype=left_open.dtype, free_penalty=left_open.penalty,
+            free_dtype=unspecified.dtype, free_penalty=unspecified.penalty,
         )  # fmt: skip
         return fine.dtype, float(lam)
 

@@ -21,7 +21,7 @@ from mercer.forward.expansion import evaluate
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
 from mercer.forward.loop import ForwardFit, vector_learner, vectors_per_pass
 from mercer.forward.problem import Problem
-from mercer.forward.stopping import Dependence, MaxSteps
+from mercer.forward.stopping import MIN_NOVELTY, Dependence, MaxSteps
 from mercer.kernels import Kernel, Stationary
 from mercer.linalg import whitening
 from mercer.preprocessing.inputs import holds_classes
@@ -31,8 +31,6 @@ from mercer.selection.kernel_choice import is_precomputed
 
 #: Parameters that are passed on to the greedy model.
 SHARED = frozenset(field.name for field in fields(BaseKernelEstimator)) | {"regularization", "tuning_rows"}
-#: Share of its norm up to which a vector in the span of the earlier ones is skipped.
-MIN_NOVELTY = 1e-6
 
 
 def select_basis(
@@ -46,9 +44,9 @@ def select_basis(
     ----------
     X : array, frame, tensor, file or row source
     y : array of numbers or classes
-    kernel : "auto", a name, a Kernel or a function
-    criterion : str or Criterion
-    n_basis : int
+    kernel : "auto", a name, a Kernel or a function, default "auto"
+    criterion : str or Criterion, default "max-res"
+    n_basis : int, default 100
         Number of rows at most.
     **options
         Further parameters of `GreedyKernelRegressor` (or of the classifier, if `y` holds classes that are not numbers).
@@ -205,7 +203,7 @@ def select_rows(
     step = min(vectors_per_pass(criterion, n), m)
     block = partial(Block, min_novelty=MIN_NOVELTY)
     fit = ForwardFit(problem, vector_learner(criterion, step, m), rng, capacity=m, make_block=block)
-    fit.run([MaxSteps(-(-m // step), "steps"), Dependence(MIN_NOVELTY)])
+    fit.run([MaxSteps(-(-m // step), "steps"), Dependence()])
     if fit.interrupted:  # selected rows are not yet a model
         raise KeyboardInterrupt
     return fit.path().rows

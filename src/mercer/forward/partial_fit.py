@@ -97,7 +97,9 @@ class RidgeStatistics:
 
 
 def _is_updatable(estimator: Any) -> bool:
-    return bool(estimator.updatable)
+    if not estimator.updatable:
+        raise AttributeError(f"updatable must be True before fit for partial_fit, got {estimator.updatable!r}")
+    return True
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -117,7 +119,7 @@ class PartialFitMixin:
     basis_: ClassVar[np.ndarray]
     basis_indices_: ClassVar[np.ndarray]
     targets_: ClassVar[Any]
-    _classes: ClassVar[bool]
+    _is_classifier: ClassVar[bool]
     _objectives: ClassVar[tuple[Objective, ...]]
     _statistics: ClassVar[tuple[RidgeStatistics, ...]]
 
@@ -160,10 +162,11 @@ class PartialFitMixin:
         >>> bool(model.score(X[1500:], y[1500:]) > before)
         True
         """
+        require(isinstance(grow, bool), "grow", "True or False", grow)
         new = not hasattr(self, "expansions_")
         if new:
             self.fit(X, y, sample_weight)  # type: ignore[attr-defined]
-        if self._classes and classes is not None:
+        if self._is_classifier and classes is not None:
             self.targets_.require_known(np.asarray(classes), "classes")
         if new:
             return self

@@ -25,6 +25,8 @@ from torch import Tensor
 from mercer.base.calibration import cross_fitted
 from mercer.clock import Clock, StopKind, StopReason
 from mercer.data import TensorRows
+from mercer.engine.plan import SAMPLE_ROWS
+from mercer.forward import time_shares
 from mercer.forward.held_out import HeldOutPredictions, held_out_predictions, validation_predictions
 from mercer.forward.large_tables import extrapolate_loss
 from mercer.forward.local_stage import MOST_CELLS, local_stage
@@ -32,29 +34,22 @@ from mercer.forward.loop import Focus, ForwardFit, HingeFocus, validation_loss
 from mercer.forward.model_selection import KernelMember
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.stage_sampling import KERNEL_RATE, StageSampler
+from mercer.forward.stage_sampling import StageSampler
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.kernels.partitioned import Partitioned
 from mercer.progress import step_callbacks
 from mercer.selection.more_rows import scaled
 
-#: Share of the time budget after which nothing is added to refinement stages.
-STAGES_SHARE = 0.95
 #: Time that a refinement stage needs to begin, in learners: a pass, one learner per length-scale, and one more.
 STAGE_LEARNERS = 4
-#: Share of the remaining time that may be spent on sampling rows for the next stage.
-SAMPLING_SHARE = 0.3
-#: Share of the time budget that is spent when a local stage ends, and share of the time until then for which it is
-#: planned. It takes as long as this many kernel values of boosting for each row (COVTYPE, two cores).
-LOCAL_SHARE, LOCAL_TIME, LOCAL_VALUES = 0.9, 0.8, 10_000
+#: A local stage takes as long as this many kernel values of boosting for each row (COVTYPE, two cores).
+LOCAL_VALUES = 10_000
 #: Begins a fit to a problem with validation rows.
 BeginFit = Callable[[Problem, Tensor | None], ForwardFit]
-#: Time that must remain for one more model: in units of the last model of the same candidate, or as a share of the
-#: budget for a candidate that was not fitted yet. A model that is cut short is scored like any other.
-TIME_FACTOR, UNTRIED_SHARE = 1.2, 0.1
-#: The most validation rows that score models: 2000 rows do not separate error rates of 1.55 and 1.75 %.
-SCORING_ROWS = 10_000
+#: Share of the budget that must remain for a candidate that was not fitted yet. A model that is cut short is scored
+#: like any other.
+UNTRIED_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -64,46 +59,47 @@ class RefinementSettings:
     Attributes
     ----------
     first_learners : learners before the first check, by default
-    shorter : factor of the length-scales that is tried at every check
-    shortest : further factors, which are tried only when the current kernel is done
+    length_factor : factor of the length-scales that is tried at every check
+    further_length_factors : factors that are tried only after `max_idle_checks` checks without gain
     learners_per_check : learners between two trials of a shorter length-scale
     min_ratio : least gain of the first learner of a new stage, in units of the mean gain of the current learners
     min_gain : least gain of a learner, as a share of the validation loss
     max_idle_checks : checks in a row without that gain after which the current kernel is done
     sample_power : `min_gain` is lower for sampled tables, by this power of the share of rows in a sample
-    separable : validation error below which stages of a classifier are fitted to rows of small margin only
+    separable_error : validation error below which stages of a classifier are fitted to rows of small margin only
     max_models : models that are fitted within a time budget, at most
     cell_rows : rows of a cell of the local stage at most, on a CPU and on a GPU
-    learners_to_come : boosting precedes a local stage if it promises less loss in this many times as many learners
+    extrapolation_factor : boosting is extrapolated to this many times its first learners, and runs before a local stage
+        if it then has less loss
     """
 
     first_learners: int = 20
-    shorter: float = 0.6
-    shortest: tuple[float, ...] = (0.36, 0.216)
+    length_factor: float = 0.6
+    further_length_factors: tuple[float, ...] = (0.36, 0.216)
     learners_per_check: int = 10
     min_ratio: float = 2.0
     min_gain: float = 5e-4
     max_idle_checks: int = 2
     sample_power: float = 0.25
-    separable: float = 0.1
+    separable_error: float = 0.1
     max_models: int = 32
     cell_rows: tuple[int, int] = (1500, 3000)
-    learners_to_come: int = 3
+    extrapolation_factor: int = 3
 
 
 @dataclass
 class RefinementStages:
     """The refinement stages of one model, and what they share.
 
-    `begin` begins a fit, and `share` of the `clock` may be spent. `focus` restricts stages to rows of small margin.
-    `sampler` draws other rows for each stage; `model` holds the complete stages, for which it needs predictions. `fits`
-    are the refinement stages so far.
+    `begin` begins a fit. The stages end when the share `until` of the `clock` is spent. `focus` restricts stages to
+    rows of small margin. `sampler` draws other rows for each stage; `model` holds the complete stages, for which it
+    needs predictions. `fits` are the refinement stages so far.
     """
 
     begin: BeginFit
     settings: RefinementSettings = field(default_factory=RefinementSettings)
     clock: Clock = field(default_factory=Clock)
-    share: float = 1.0
+    until: float = 1.0
     classes: bool = False
     focus: Focus | None = None
     checkpoint: Any = None
@@ -146,11 +142,12 @@ class RefinementStages:
                     return [local]
             begun = self._first_stage(problem, f, validation)
             if begun is not None:
-                self.fits = [self.resample(begun)]
+                self.fits = [self._on_new_rows(begun)]
                 self._add_stages()
                 problem, f, validation = self.fits[-1].problem, self.fits[-1].f, self.fits[-1].validation
             local = self._local_stage(problem, f, validation)
-            self.fits += [] if local is None else [local]
+            if local is not None:
+                self.fits.append(local)
         except KeyboardInterrupt:
             if not self.fits:
                 raise
@@ -165,12 +162,14 @@ class RefinementStages:
         if validation is None or not self.local or not problem.loss.quadratic:
             return None
         size = self.settings.cell_rows[problem.plan.device.type == "cuda"]
-        return local_stage(problem, f, validation, size, self.settings.min_gain, self.clock, LOCAL_SHARE * self.share)
+        return local_stage(
+            problem, f, validation, size, self.settings.min_gain, self.clock, time_shares.SOLVING * self.until
+        )
 
     def _is_ahead(self, local: ForwardFit) -> bool:
-        """Whether boosting promises no less loss in `learners_to_come` times as many learners as the first stage."""
-        promised = extrapolate_loss(self.first_losses, self.settings.learners_to_come * len(self.first_losses))
-        return local.history.validation[-1] < promised
+        """Whether the local stage has less validation loss than boosting is extrapolated to reach."""
+        n_learners = self.settings.extrapolation_factor * len(self.first_losses)
+        return local.history.validation[-1] < extrapolate_loss(self.first_losses, n_learners)
 
     def _local_stage_of_table(self, first: FittedMember, task: Task) -> list[FittedMember]:
         """The first learners of the first stage, and a local stage on all rows of a table that was sampled.
@@ -183,7 +182,7 @@ class RefinementStages:
             return []
         n_basis = np.array(first.fit.history.n_basis[: first.n_steps])
         rate = 2 * n_basis[-1] * problem.n_candidates / first.fit.seconds  # a learner takes two passes
-        values = LOCAL_TIME * rate * self.clock.remaining(until=LOCAL_SHARE * self.share)
+        values = rate * self.clock.remaining(until=time_shares.SOLVING * self.until) / time_shares.SAFETY_FACTOR
         n_rows = min(table.n_alive, MOST_CELLS * self.settings.cell_rows[0], values / (LOCAL_VALUES + n_basis[0]))
         if n_rows < problem.n_candidates or not problem.plan.holds_rows(int(n_rows), table.n_columns):
             return []
@@ -201,10 +200,13 @@ class RefinementStages:
     def _add_stages(self) -> None:
         """Add learners to the last stage and begin further stages, until none lowers the validation loss enough."""
         n_idle = 0
-        while self.grow(self.fits[-1]):
+        while self._add_learners(self.fits[-1]):
             current = self.fits[-1]
             done = False
-            if self.focus_changed(current):
+            had_focus = self.focus is not None
+            if not had_focus:
+                self.focus = self._separable_focus(current.problem, current.f, current.validation)
+            if self.focus is not None and not had_focus:  # the classes have become separable
                 following, _ = _first_learner(self._next_stage(current, 1.0))
             else:
                 gain = _mean_gain(current.history.validation, self.settings.learners_per_check)
@@ -214,30 +216,31 @@ class RefinementStages:
                 wanted = least if done else max(self.settings.min_ratio * gain, least)
                 following = self._shorter_stage(current, wanted, done)
             if following is not None:
-                self.fits.append(self.resample(following))
+                self.fits.append(self._on_new_rows(following))
                 n_idle = 0
             elif done:
                 break
 
-    def grow(self, fit: ForwardFit) -> bool:
+    def _add_learners(self, fit: ForwardFit) -> bool:
         """Add learners to a stage up to the next check; return whether there is time for more."""
         wanted = fit.n_steps + self.settings.learners_per_check
         rules: list[Stopping] = [MaxSteps(wanted)]
         budget = self.clock.seconds
         if budget is not None:
-            seconds = max(self.clock.remaining(until=self.share) - (1 - STAGES_SHARE) * budget, 0.0)
+            seconds = max(self.clock.remaining(until=self.until) - (1 - time_shares.STAGES) * budget, 0.0)
             rules.append(TimeBudget(fit.seconds + seconds, budget))
         fit.run(rules, step_callbacks("learners", wanted, lambda fit: fit.n_steps, validation_loss))
         return fit.n_steps == wanted and not fit.interrupted
 
-    def resample(self, begun: ForwardFit) -> ForwardFit:
+    def _on_new_rows(self, begun: ForwardFit) -> ForwardFit:
         """Begin a stage again on newly drawn rows of the table, if it is sampled and time allows it."""
         if self.sampler is None:
             return begun
-        new = self.fits[len(self.model) - 1 :]
-        self.model += [FittedExpansion.at(fit.path(), fit.n_steps, fit.problem) for fit in new]
-        seconds = SAMPLING_SHARE * self.clock.remaining(until=self.share)
-        kernel_values = seconds * KERNEL_RATE[begun.problem.plan.device.type]
+        for fit in self.fits[len(self.model) - 1 :]:  # the first of the model is the first stage
+            self.model.append(FittedExpansion.at(fit.path(), fit.n_steps, fit.problem))
+        kernel_values = begun.problem.plan.kernel_values(
+            time_shares.BETWEEN_STAGES * self.clock.remaining(until=self.until)
+        )
         drawn = self.sampler.problem(self.model, begun.problem.kernel, kernel_values)
         if drawn is None:
             return begun
@@ -247,19 +250,14 @@ class RefinementStages:
         fit.flush()
         return fit
 
-    def focus_changed(self, fit: ForwardFit) -> bool:
-        """Whether the classes have become separable: stages are fitted to rows of small margin from now on."""
-        if self.focus is None:
-            self.focus = self._separable_focus(fit.problem, fit.f, fit.validation)
-            return self.focus is not None
-        return False
-
     def _separable_focus(self, problem: Problem, f: Tensor, validation: Any) -> Focus | None:
         """Rows of positive squared hinge loss, if few validation rows are misclassified and rows are in memory."""
         if not self.classes or not isinstance(problem.rows, TensorRows):
             return None
         wrong = (problem.margins(f, validation).amin(1) <= 0).double()
-        return HingeFocus() if float(problem.validation_mean(wrong, validation)) < self.settings.separable else None
+        return (
+            HingeFocus() if float(problem.validation_mean(wrong, validation)) < self.settings.separable_error else None
+        )
 
     def _begin(self, problem: Problem, validation: Tensor | None) -> ForwardFit:
         fit = self.begin(problem, validation)
@@ -270,7 +268,7 @@ class RefinementStages:
 
     def _first_stage(self, problem: Problem, f: Tensor, validation: Tensor | None) -> ForwardFit | None:
         """One learner of the length-scale of largest gain, the current one or a shorter one; None if none gains."""
-        for factors in ((1.0, self.settings.shorter), self.settings.shortest):
+        for factors in ((1.0, self.settings.length_factor), self.settings.further_length_factors):
             kernels = (scaled(problem.kernel, factor) for factor in factors)
             fit, gain = _best(self._begin(problem.residual_problem(f, kernel), validation) for kernel in kernels)
             if fit is not None and gain > self.settings.min_gain * fit.history.validation[-1]:
@@ -284,14 +282,14 @@ class RefinementStages:
 
     def _shorter_stage(self, current: ForwardFit, least: float, done: bool) -> ForwardFit | None:
         """A stage of shorter length-scales after its first learner, if that gains more than `least`."""
-        factors = (self.settings.shorter, *(self.settings.shortest if done else ()))
+        factors = (self.settings.length_factor, *(self.settings.further_length_factors if done else ()))
         following, gain = _best(self._next_stage(current, factor) for factor in factors)
         return following if gain > least else None
 
 
-def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
+def time_to_begin(fit: ForwardFit, budget: Clock, until: float) -> bool:
     """Whether a refinement stage has time to begin, given the mean time of a learner so far."""
-    return not budget.expired(needing=STAGE_LEARNERS * fit.seconds / max(fit.n_steps, 1), until=share)
+    return not budget.expired(needing=STAGE_LEARNERS * fit.seconds / max(fit.n_steps, 1), until=until)
 
 
 def _mean_gain(losses: list[float], n_learners: int) -> float:
@@ -351,11 +349,11 @@ def best_average(
     def has_time(member: KernelMember) -> bool:
         needed = UNTRIED_SHARE * (budget.seconds or 0.0)
         if isinstance(first[-1].member.kernel, Partitioned):  # a local stage cannot be cut short
-            needed = max(needed, TIME_FACTOR * min(seconds.values()))
+            needed = max(needed, time_shares.SAFETY_FACTOR * min(seconds.values()))
         if member.name in seconds:
-            needed = TIME_FACTOR * seconds[member.name]
+            needed = time_shares.SAFETY_FACTOR * seconds[member.name]
         interrupted = models[-1][-1].fit.interrupted
-        return not interrupted and len(models) < max_models and budget.remaining(until=STAGES_SHARE) > needed
+        return not interrupted and len(models) < max_models and budget.remaining(until=time_shares.STAGES) > needed
 
     queue, best, n_scored = candidates[1:] or candidates, [0], 0
     while n_scored < len(models):  # the last round added a model
@@ -384,10 +382,13 @@ def averaged(models: Sequence[list[FittedMember]]) -> list[FittedMember]:
 
 
 def model_predictions(model: list[FittedMember], row_targets: np.ndarray) -> HeldOutPredictions:
-    """Predictions of a model, all of its stages and members together, at validation rows with their targets."""
+    """Predictions of a model, all of its stages and members together, at validation rows with their targets.
+
+    There are at most 10 000 of them: 2000 rows do not separate error rates of 1.55 and 1.75 %.
+    """
     targets = [row_targets, *[None] * (len(model) - 1)]
     parts = [
-        replace(part, held_out=validation_predictions(part.fit, part.final, y, SCORING_ROWS))
+        replace(part, held_out=validation_predictions(part.fit, part.final, y, SAMPLE_ROWS))
         for part, y in zip(model, targets, strict=True)
     ]
     return ensemble_predictions(parts)

@@ -22,18 +22,11 @@ from torch import Tensor
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.forward.expansion import Expansion
-from mercer.kernels import Function, Kernel
 from mercer.preprocessing.inputs import FARTHEST, InputMap
 from mercer.preprocessing.read import TableData
 
-#: Row pairs that measure every column, at least and at most, and those that measure the columns of largest effect.
-FIRST_PAIRS, PAIRS = (5, 20), (200, 500)
-#: Columns that usually have most of the effect.
-FEW_COLUMNS = 8
-#: Predictions for all columns together: the largest of this number, a share of the rows of `fit`, and the number that
-#: takes `VALUES` kernel values. They take 1 to 5 % of the time of a default fit. Kernels that are Python functions of
-#: the user are limited to the share.
-PREDICTIONS, SHARE, VALUES = 1600, 0.25, 2e6
+#: Predictions for all columns together, and row pairs that measure a column, at least and at most.
+PREDICTIONS, PAIRS = 10_000, (20, 500)
 #: Numbers in the rows of one block of predictions.
 BLOCK_NUMBERS = 1 << 19
 #: Background rows of explanations, as many as the explainers of the package shap take.
@@ -74,13 +67,6 @@ class RowPairs:
         outputs = _precisions(data.pick(data.y, index)) if data.y.ndim == 2 else 1.0
         return cls(rows, base, donor, weight[base] * weight[donor], outputs)
 
-    def first(self, n: int) -> RowPairs:
-        """The first `n` pairs."""
-        base, donor = self.base[:n], self.donor[:n]
-        used, positions = np.unique([base, donor], return_inverse=True)
-        base, donor = positions.reshape(2, -1)
-        return RowPairs(self.rows[used], base, donor, self.weight[:n], self.outputs)
-
 
 def _precisions(Y: np.ndarray) -> np.ndarray:
     """1/variance of each output in a common unit; 0 for a constant output."""
@@ -96,41 +82,21 @@ def effect_shares(expansions: Sequence[Expansion], data: TableData, plan: Plan) 
     Shares are non-negative and of sum 1.
 
     A column without any effect has exactly 0; all columns have 0 if predictions are constant. Outputs are summed in
-    units of their standard deviations. A few row pairs measure all columns; more pairs then measure the columns of
-    largest effect.
+    units of their standard deviations.
     """
     layout, D = data.layout, data.n_columns
     coordinates = [np.array([d]) if layout is None else np.flatnonzero(layout.column == d) for d in range(D)]
-    budget = _affordable_predictions(expansions, data.n_alive)
-    few = int(np.clip(budget / (2 * D), *FIRST_PAIRS))
-    many = int(np.clip(budget / FEW_COLUMNS, *PAIRS))
-    pairs = RowPairs.of(data, many)
-    total = _total_effects(expansions, pairs.first(few), coordinates, plan)
-    largest_first = np.argsort(-total, kind="stable")
-    again = largest_first[: max(int(budget - few * D) // (many - few), 0)]
-    total[again] = _total_effects(expansions, pairs, [coordinates[d] for d in again], plan)
+    pairs = RowPairs.of(data, int(np.clip(PREDICTIONS / D, *PAIRS)))
+    total = _total_effects(expansions, pairs, coordinates, plan)
     largest = total.max(initial=0.0)
     return total / largest / (total / largest).sum() if largest > 0 else total
-
-
-def _affordable_predictions(expansions: Sequence[Expansion], n_rows: int) -> float:
-    """Number of predictions that all columns together may take."""
-    share = SHARE * n_rows
-    if any(_has_user_function(expansion.kernel) for expansion in expansions):
-        return share
-    n_basis = sum(len(expansion.basis) for expansion in expansions)
-    return max(share, PREDICTIONS, VALUES / max(n_basis, 1))
-
-
-def _has_user_function(kernel: Kernel) -> bool:
-    return isinstance(kernel, Function) or any(map(_has_user_function, kernel.parts().values()))
 
 
 def _total_effects(
     expansions: Sequence[Expansion], pairs: RowPairs, coordinates: Sequence[np.ndarray], plan: Plan
 ) -> np.ndarray:
     """T_d of columns, each given by its coordinates."""
-    if not len(pairs.base) or not len(coordinates):
+    if not len(pairs.base):
         return np.zeros(len(coordinates))
     changes = np.sum([_changes(expansion, pairs, coordinates, plan) for expansion in expansions], axis=0)
     squares = (np.square(changes) * pairs.outputs).sum(2)
@@ -150,10 +116,10 @@ def _changes(expansion: Expansion, pairs: RowPairs, coordinates: Sequence[np.nda
     limit = FARTHEST[plan.dtype]
 
     def f(rows: Tensor) -> np.ndarray:
-        clipped = TensorRows(rows.clamp(-limit, limit).to(plan.device, plan.dtype))
+        clipped = TensorRows(rows.clamp_(-limit, limit).to(plan.device, plan.dtype))
         return KernelMatrix(clipped, expansion.kernel, Z, plan).product(W).double().cpu().numpy()
 
-    before = f(exchange.start)[pairs.base]
+    before = f(exchange.start.clone())[pairs.base]
     changes = np.zeros((len(coordinates), *before.shape))
     n_columns = max(BLOCK_NUMBERS // (len(before) * max(Z.shape[1], 1)), 1)
     for first in range(0, len(coordinates), n_columns):
@@ -187,10 +153,12 @@ class ColumnExchange:
     def changed(self, columns: np.ndarray) -> tuple[np.ndarray, Tensor]:
         """Pairs that differ in these coordinates, and their base rows with the donors' values there."""
         difference, A = self.difference[:, columns], self.transform
-        if A is None or A.ndim == 1:
-            step = torch.zeros(len(difference), self.start.shape[1], dtype=torch.float64)
-            step[:, columns] = difference if A is None else difference * A[columns]
-        else:
+        if A is not None and A.ndim == 2:
             step = difference @ A[:, columns].T
+            positions = (step != 0).any(1).nonzero()[:, 0].numpy()
+            return positions, self.start[self.pairs.base[positions]] + step[positions]
+        step = difference if A is None else difference * A[columns]
         positions = (step != 0).any(1).nonzero()[:, 0].numpy()
-        return positions, self.start[self.pairs.base[positions]] + step[positions]
+        rows = self.start[self.pairs.base[positions]]
+        rows[:, columns] += step[positions]  # tables of thousands of columns spend their time on copies of these rows
+        return positions, rows

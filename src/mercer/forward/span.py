@@ -85,7 +85,7 @@ class FunctionSpan:
         self._reserve(m + b)
         new, eps = slice(m, m + b), torch.finfo(F.dtype).eps
         penalties, products = self._penalties(F, index, A)
-        norms = (self._data_products(F, F) + penalties).diagonal().clamp(min=0).sqrt()
+        norms = (self.data_products(F, F) + penalties).diagonal().clamp(min=0).sqrt()
         cross, gram, rkhs, rest = self._project(F, penalties, products)
         lengths = gram.diagonal().clamp(min=0).sqrt()
         floor = ((max(10 * eps, tol) * norms).square() + 10 * eps * penalties.diagonal().clamp(min=0)).sqrt()
@@ -126,7 +126,7 @@ class FunctionSpan:
         with the original functions (`_orthonormal_products` converts them).
         """
         m, b = self.size, F.shape[0]
-        if self.lam and self.points is not None and A.shape[0] == b and bool((A.diag().diag() == A).all()):
+        if self.lam and self.points is not None and A.shape[0] == b and (b == 1 or bool((A.diag().diag() == A).all())):
             Z, size = self.basis(index).double(), A.diagonal()
             self.points, self._point_weights = torch.cat([self.points, Z]), torch.cat([self._point_weights, size])
             K = self.lam * self.kernel(self.points, Z) * self._point_weights[:, None] * size
@@ -158,7 +158,7 @@ class FunctionSpan:
         cross = torch.zeros_like(h)
         for group in self._sweep(m):
             penalty = h[group] - H[group, : group.start] @ cross[: group.start]
-            step = (self._data_products(old[group], F) + penalty).to(F.dtype)
+            step = (self.data_products(old[group], F) + penalty).to(F.dtype)
             _subtract(F, step, old[group])
             cross[group] += step
         weights, square = cross, H
@@ -166,7 +166,7 @@ class FunctionSpan:
             weights, square = self.T[:m, :m] @ cross, self.W[:m, :m]
         rest = products - square @ weights
         rkhs = penalties - products.T @ weights - weights.T @ rest
-        return cross, self._data_products(F, F) + rkhs, rkhs, rest
+        return cross, self.data_products(F, F) + rkhs, rkhs, rest
 
     def _sweep(self, m: int) -> Iterator[slice]:
         """Groups of functions for modified Gram-Schmidt.
@@ -240,7 +240,8 @@ class FunctionSpan:
             self.T[: m - 1, : m - 1] = torch.linalg.solve_triangular(R, torch.eye(m - 1).to(R), upper=True)
             self.T[m - 1 : m], self.T[:, m - 1 : m] = 0.0, 0.0
 
-    def _data_products(self, F: Tensor, G: Tensor) -> Tensor:
+    def data_products(self, F: Tensor, G: Tensor) -> Tensor:
+        """Σ_n ω_n f(x_n) g(x_n) of all pairs of functions, given by their values."""
         return self.rows.total((F @ (G if self._equal else G * self.metric).T).double())
 
     def _factor(self, gram: Tensor, lengths: Tensor, floor: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -290,6 +291,8 @@ class FunctionSpan:
 
 def _inverse(C: Tensor, fresh: Tensor) -> Tensor:
     """C⁻¹ of a lower factor, with zero rows for dependent functions."""
+    if len(C) == 1:
+        return torch.where(fresh[:, None], C.reciprocal(), 0.0)
     eye = torch.eye(len(C), dtype=C.dtype, device=C.device)
     return torch.where(fresh[:, None], torch.linalg.solve_triangular(C, eye, upper=False), 0.0)
 

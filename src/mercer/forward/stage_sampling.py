@@ -27,30 +27,12 @@ from mercer.preprocessing.inputs import InputMap, device_blocks
 from mercer.preprocessing.read import TableData
 from mercer.progress import report_step
 
-#: The most rows of a stage, on a CPU and on a GPU.
-MAX_ROWS = {"cpu": 1_000_000, "cuda": 10_000_000}
-#: Kernel values per second that a fit is expected to compute.
-KERNEL_RATE = {"cpu": 3e8, "cuda": 1e12}
-#: Kernel values per row of a model of medium size: two passes over forty learners.
-VALUES_PER_ROW = {"cpu": 2 * 40 * 500, "cuda": 2 * 40 * 2000}
-#: Share of a time budget for these values, and the fewest rows whatever the budget.
-FITTING_SHARE, MIN_ROWS = 0.5, 10_000
 #: Rows that a classifier scores for a stage, in units of the rows that the stage is fitted to.
 CANDIDATE_FACTOR = {"cpu": 5, "cuda": 20}
 #: Share of the loss that the rows of small margin hold together.
 LOSS_COVERAGE = 0.99
 #: The fewest rows of a class in a sample, if the table has as many.
 MIN_CLASS_ROWS = 1000
-
-
-def affordable_stage_rows(n_columns: int, plan: Plan, seconds: float | None = None) -> int:
-    """Rows of a stage that take a quarter of the memory at most and leave time for enough learners."""
-    device = plan.device.type
-    most = min(MAX_ROWS[device], plan.memory_limit // (4 * plan.itemsize * n_columns))
-    if seconds is None:
-        return most
-    in_time = int(FITTING_SHARE * seconds * KERNEL_RATE[device] / VALUES_PER_ROW[device])
-    return min(most, max(in_time, MIN_ROWS))
 
 
 def draw_sample(data: TableData, n: int, rng: np.random.Generator, *, classes: bool) -> TableData:

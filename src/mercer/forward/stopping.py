@@ -14,6 +14,9 @@ import numpy as np
 from mercer.clock import StopKind, StopReason, kinds_of
 from mercer.parts import Component, component
 
+#: Steps that may bring nothing before a fit ends, and the share of its norm below which a function brings nothing new.
+PATIENCE, MIN_NOVELTY = 20, 1e-6
+
 
 @dataclass
 class History:
@@ -147,8 +150,8 @@ class Dependence(Stopping):
     target, has a large residual and brings nothing: on protein, that stopped at 30 vectors what 200 improve.
     """
 
-    threshold: float = 1e-6
-    patience: int = 20
+    threshold: float = MIN_NOVELTY
+    patience: int = PATIENCE
 
     def reason(self, history: History) -> StopReason | None:
         newest_first = chain.from_iterable(reversed(step) for step in reversed(history.novelty))
@@ -196,7 +199,7 @@ class MinimumDescriptionLength(_Minimum):
     """MDL (Greedy02 eq. 10)."""
 
     short_name = "mdl"
-    patience: int = 20
+    patience: int = PATIENCE
     label = "the description length"
 
     def curve(self, history: History) -> list[float]:
@@ -208,7 +211,7 @@ class AkaikeInformation(_Minimum):
     """AIC in its small-sample form (Greedy02 eq. 11)."""
 
     short_name = "aic"
-    patience: int = 20
+    patience: int = PATIENCE
     label = "Akaike's information criterion"
 
     def curve(self, history: History) -> list[float]:

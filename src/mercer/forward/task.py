@@ -13,6 +13,7 @@ from mercer.clock import Clock, StopReason
 from mercer.data import ArrayRows, Runs, Shard
 from mercer.data.shard import even_run
 from mercer.engine import Plan
+from mercer.engine.plan import SAMPLE_ROWS
 from mercer.forward.held_out import HeldOutPredictions
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection, Unspecified, problem_of
@@ -31,8 +32,6 @@ from mercer.preprocessing.inputs import (
 )
 from mercer.preprocessing.read import TableData
 
-#: Rows from which the range of targets without outliers, and the best constant of a loss, are estimated.
-TARGET_ROWS = 10_000
 #: The largest mean weight for which sums of weights times squared targets fit into float32.
 LARGEST_WEIGHT = 1e25
 #: The most validation rows by default, or the share of a very large table, and the most for any table.
@@ -49,9 +48,9 @@ class Task:
     plan: Plan
     loss: Loss
     selection: Selection
-    held_out: Tensor | None
+    validation_rows: Tensor | None
     pairwise: bool
-    left_open: Unspecified
+    unspecified: Unspecified
     checkpoint: Any = None  # the checkpoint of this fit, if any
     full_table: TableData | None = None  # the table, if `data` is a sample of it
 
@@ -61,12 +60,17 @@ class Task:
         return isinstance(self.targets, ClassTargets)
 
     @property
+    def size(self) -> tuple[int, int, int]:
+        """Rows that count, outputs and columns."""
+        return self.data.n_alive, self.Y.shape[1], self.data.rows.n_columns
+
+    @property
     def row_targets(self) -> np.ndarray:
         """Coded targets of single rows; `Y` has means of duplicates. Validation rows of the user come last."""
         coded = self.targets.encode(self.data.y)
         return np.concatenate([coded, self.Y[len(coded) :]])
 
-    def by_likelihood(self) -> Task:
+    def with_likelihood(self) -> Task:
         """The same task with classes fitted by their log likelihood: codes ±1, logistic or softmax loss."""
         codes = np.sign(self.Y + self.targets.offset)
         targets = ClassTargets(self.targets.classes)
@@ -78,7 +82,7 @@ class Task:
 
     def problem(self, member: KernelMember) -> Problem:
         """The problem that an ensemble member minimises."""
-        return problem_of(member, self.data, self.Y, self.plan, self.loss, self.left_open, pairwise=self.pairwise)
+        return problem_of(member, self.data, self.Y, self.plan, self.loss, self.unspecified, pairwise=self.pairwise)
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,9 @@ def ensemble_predictions(parts: list[FittedMember]) -> HeldOutPredictions:
     return replace(parts[0].held_out, values=np.asarray(total))
 
 
-def time_for_another(fit: ForwardFit, budget: Clock, share: float) -> bool:
-    """Whether there is time for another exact solution; models of several steps stop in time by themselves."""
-    return not budget.interrupted and (fit.learner.resumable or not budget.expired(needing=fit.seconds, until=share))
+def time_for_another(fit: ForwardFit, budget: Clock, until: float) -> bool:
+    """Whether there is time for another exact solution; models of several steps end at the deadline."""
+    return not budget.interrupted and (fit.learner.resumable or not budget.expired(needing=fit.seconds, until=until))
 
 
 def rescale_shares(members: list[KernelMember], fitted_members: list[FittedMember]) -> list[FittedMember]:
@@ -132,7 +136,7 @@ def clip_far_targets(data: TableData, loss: Loss) -> np.ndarray:
     """Targets for scaling and model selection: outliers are clipped if the loss is robust."""
     if loss.quadratic or not loss.for_numbers or loss.link == "log" or data.y.dtype.kind != "f":
         return data.y
-    return clip_outliers(data.y, data.pick(data.y, data.spaced(TARGET_ROWS)))
+    return clip_outliers(data.y, data.pick(data.y, data.spaced(SAMPLE_ROWS)))
 
 
 def normalise_weights(data: TableData, noise: float, penalty: float | str) -> TableData:
@@ -176,7 +180,7 @@ def around_constant(targets: Any, data: TableData, loss: Loss) -> Any:
     """The coding of numbers, centred at the constant of least loss instead of the mean."""
     if loss.quadratic or isinstance(targets, ClassTargets):
         return targets
-    rows = data.spaced(TARGET_ROWS)
+    rows = data.spaced(SAMPLE_ROWS)
     Y, weight = (torch.from_numpy(data.pick(values, rows)) for values in (targets.encode(data.y), data.weight))
     constant = loss.constant(Y, weight / weight.max()).numpy()
     return replace(targets, mean=targets.mean + targets.scale * constant)
@@ -199,15 +203,15 @@ def append_validation_rows(
     mean = data.shard.total(data.weight.sum()) / data.n_alive
     weight = np.append(data.weight, np.zeros(len(X_val)))
     validation_weight = np.append(data.weight, np.full(len(X_val), mean))
-    together = None if data.row_groups is None else data.row_groups.appended(len(X_val))
-    data = replace(data, rows=rows, weight=weight, validation_weight=validation_weight, row_groups=together)
+    row_groups = None if data.row_groups is None else data.row_groups.appended(len(X_val))
+    data = replace(data, rows=rows, weight=weight, validation_weight=validation_weight, row_groups=row_groups)
     return data, np.concatenate([Y, Y_val]), torch.arange(n, n + len(X_val))
 
 
 def hold_out(
-    data: TableData, Y: np.ndarray, share: float | str, rng: np.random.Generator, *, classes: bool
+    data: TableData, Y: np.ndarray, fraction: float | str, rng: np.random.Generator, *, classes: bool
 ) -> tuple[TableData, Tensor]:
-    """Hold out a share of the rows by setting their weights to zero; each class loses the same share.
+    """Hold out a fraction of the rows by setting their weights to zero; each class loses the same fraction.
 
     Whole groups, or the latest rows, are held out where rows stay together. Returns the table and the places of the
     held-out rows on this process.
@@ -216,17 +220,16 @@ def hold_out(
     total = shard.count(alive)
     require(total >= 4, "the number of rows", "at least 4 to hold some out for validation", total)
     most = min(max(HELD_OUT_ROWS, HELD_OUT_SHARE * total), HELD_OUT_MOST)
-    wanted = min(total / 10, most) if isinstance(share, str) else share * total
+    wanted = min(total / 10, most) if isinstance(fraction, str) else fraction * total
     n = min(max(round(wanted), 1), total - 2)
     weight = data.weight.copy()
     if data.row_groups is not None:
         left_out, scored = _whole_groups(data, Y, n, rng, classes=classes)
-        weight[left_out] = 0.0
-        return replace(data.with_weights(weight), validation_weight=data.weight), torch.as_tensor(scored)
-    held_out = torch.cat(_stratified(shard, _by_class(alive, Y), n, rng)) if classes else shard.draw(alive, n, rng)
-    places = np.sort(np.asarray(shard.local(held_out)[1]))
-    weight[places] = 0.0
-    return replace(data.with_weights(weight), validation_weight=data.weight), torch.as_tensor(places)
+    else:
+        drawn = torch.cat(_stratified(shard, _by_class(alive, Y), n, rng)) if classes else shard.draw(alive, n, rng)
+        left_out = scored = np.sort(np.asarray(shard.local(drawn)[1]))
+    weight[left_out] = 0.0
+    return replace(data.with_weights(weight), validation_weight=data.weight), torch.as_tensor(scored)
 
 
 def _whole_groups(
@@ -241,10 +244,12 @@ def _whole_groups(
     groups = data.row_groups.take(alive)
     left_out, scored = groups.splits(1, most=n, seed=int(rng.integers(2**31)))[0]
     if classes and not groups.ordered:
-        masks = [mask.numpy()[alive] for mask in _by_class(torch.as_tensor(data.weight > 0), Y)]
-        lost = [mask for mask in masks if mask.sum() == mask[left_out].sum()]
-        kept = np.any([groups.beside(groups.key[mask]) for mask in lost if mask.any()], axis=0)
-        left_out = scored = left_out[~np.broadcast_to(kept, len(alive))[left_out]]
+        kept = np.zeros(len(alive), dtype=bool)
+        for mask in _by_class(torch.as_tensor(data.weight > 0), Y):
+            rows = mask.numpy()[alive]
+            if rows.any() and rows.sum() == rows[left_out].sum():
+                kept |= groups.beside(groups.key[rows])
+        left_out = scored = left_out[~kept[left_out]]
         wanted = "such that some rows can be held out and each class is in a group that stays"
         require(len(scored) > 0, "groups", wanted, f"{len(np.unique(groups.key))} groups")
     return alive[left_out], alive[scored]

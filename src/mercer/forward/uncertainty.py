@@ -22,7 +22,13 @@ from torch import Tensor
 from mercer.base.calibration import LabelLinks
 from mercer.base.classifier import DecisionClassifier
 from mercer.base.out_of_fold import LARGEST
-from mercer.base.uncertainty import ClassUncertaintyMixin, UncertainRegressor, normal_draws
+from mercer.base.uncertainty import (
+    LEAST_CURVATURE,
+    WITHIN,
+    ClassUncertaintyMixin,
+    UncertainRegressor,
+    normal_draws,
+)
 from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block, make_plan
 from mercer.forward.expansion import Expansion, Objective, evaluate
@@ -33,12 +39,10 @@ from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read_new
 
-#: The share of basis vectors within the reach, and the fewest basis vectors that have one.
-WITHIN, FEWEST = 0.99, 10
+#: The fewest basis vectors that have a reach.
+FEWEST = 10
 #: Most basis vectors that rows are compared with: a nearest-neighbour search in many dimensions costs their number.
 MAX_BASIS = 20_000
-#: The least mean curvature of a loss: that of probabilities of 1e-6.
-LEAST_CURVATURE = 1e-6
 
 
 def basis_distances(
@@ -120,9 +124,12 @@ class FunctionVariance:
 class BasisDistances:
     """Distances from the basis vectors of `_basis_of_distances`, as the kernel sees them."""
 
+    expansions_: ClassVar[tuple[Expansion, ...]]
+
     def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
-        """Kernel, input map and basis vectors as the kernel sees them."""
-        raise NotImplementedError
+        """Kernel, input map and basis vectors as the kernel sees them: those of the first expansion."""
+        first = self.expansions_[0]
+        return first.kernel, first.inputs, np.asarray(first.basis, dtype=np.float64)
 
     def _relative_distances(self, source: RowSource) -> np.ndarray:
         """Distance of rows to the nearest basis vector in units of the reach; NaN where there is none."""
@@ -133,13 +140,8 @@ class BasisDistances:
 class UncertainExpansions(BasisDistances, UncertainRegressor):
     """The parts of the uncertainty of boosted and greedy regressors."""
 
-    expansions_: ClassVar[tuple[Expansion, ...]]
     background_: ClassVar[np.ndarray]
     _objectives: ClassVar[tuple[Objective, ...]]
-
-    def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
-        first = self.expansions_[0]
-        return first.kernel, first.inputs, np.asarray(first.basis, dtype=np.float64)
 
     def _noise_and_model(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         pairwise = getattr(self, "_pairwise", False)
@@ -171,15 +173,10 @@ class UncertainDecisions(BasisDistances, ClassUncertaintyMixin, DecisionClassifi
     """Boosted and greedy classifiers: rows may have several labels; the uncertainty of decisions."""
 
     _several_labels: ClassVar[bool] = True
-    expansions_: ClassVar[tuple[Expansion, ...]]
     background_: ClassVar[np.ndarray]
     device: Any
     memory_limit: Any
     _objectives: ClassVar[tuple[Objective, ...]]
-
-    def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
-        first = self.expansions_[0]
-        return first.kernel, first.inputs, np.asarray(first.basis, dtype=np.float64)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import FusedForm
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
 from mercer.parts import Component, as_float, component, require
 
@@ -42,17 +41,9 @@ class Kernel(Component, ABC):
         for kernel in self.parts().values():
             kernel.check()
 
-    def form(self, Z: Tensor) -> FusedForm | None:
-        """The form that fused products take, for this kernel bound to `Z`; None if it has none."""
-        return self.columns(Z).fused_form()
-
     def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
         """The tile K(X, Z)."""
         return self.columns(Z).specialise(len(X))(X)
-
-    def float32_tile(self, X: Tensor, Z: Tensor) -> Tensor:
-        """The tile K(X, Z) in single precision, from distances in the precision of `X` and `Z`."""
-        return self.columns(Z).float32_tile(X)
 
     def parts(self) -> dict[str, Kernel]:
         """The kernels that this one is composed of, by field name."""

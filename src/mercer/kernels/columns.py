@@ -31,10 +31,6 @@ class Columns(ABC):
         """The tile for immediate use: it may lie in a buffer that the next tile overwrites."""
         return self(X)
 
-    def float32_tile(self, X: Tensor) -> Tensor:
-        """The tile in single precision, from distances in the precision of rows and basis vectors."""
-        return self(X).float()
-
     @abstractmethod
     def with_basis(self, Z: Tensor) -> Columns:
         """The same kernel for other basis vectors; it takes prepared rows if this one does."""

@@ -23,8 +23,6 @@ from mercer.parts import component, require
 
 #: Rows whose principal direction splits a cell, and steps of the power method that finds it.
 SPLIT_ROWS, POWER_STEPS = 256, 8
-#: Levels of the tree through which rows go at once.
-LEVELS_AT_ONCE = 5
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,12 @@ class Cells:
         """The cell of each row."""
         if len(X) == 1 and X.device.type == "cpu":
             return torch.tensor([self._of_row(X[0].numpy())])
-        found = torch.zeros(len(X), dtype=torch.long, device=X.device)
-        self._descend(X, torch.arange(len(X), device=X.device), 0, 0, found)
-        return found
+        directions, thresholds = (torch.as_tensor(part).to(X) for part in (self.directions, self.thresholds))
+        node = torch.zeros(len(X), dtype=torch.long, device=X.device)
+        for _ in range(self.depth):
+            position = (X * directions[node]).sum(1)
+            node = 2 * node + 1 + (position > thresholds[node]).long()
+        return node - len(thresholds)
 
     def _of_row(self, row: np.ndarray) -> int:
         """The cell of a single row, without the cost of calls that many rows share."""
@@ -82,26 +83,6 @@ class Cells:
         for _ in range(self.depth):
             node = 2 * node + 1 + int(self.directions[node].astype(row.dtype) @ row > self.thresholds[node])
         return node - len(self.thresholds)
-
-    def _descend(self, X: Tensor, rows: Tensor, level: int, place: int, found: Tensor) -> None:
-        """Write the cells of rows that are at a node: the one at this `place` of its `level`.
-
-        Several levels at a time are products with few vectors, which read the rows once.
-        """
-        levels = min(self.depth - level, LEVELS_AT_ONCE)
-        below = [np.arange(2**k) + 2**k * place + 2 ** (level + k) - 1 for k in range(levels)]
-        nodes = np.concatenate([*below, np.zeros(0, dtype=int)])
-        directions, thresholds = (torch.as_tensor(part[nodes]).to(X) for part in (self.directions, self.thresholds))
-        second = (X[rows] if level else X) @ directions.T > thresholds
-        node = torch.zeros_like(rows)  # among `nodes`, a tree of their own
-        for _ in range(levels):
-            node = 2 * node + 1 + second.gather(1, node[:, None])[:, 0].long()
-        leaf = node - len(nodes)
-        if level + levels == self.depth:
-            found[rows] = 2**levels * place + leaf
-            return
-        for which, part in rows_by_cell(leaf):
-            self._descend(X, rows[part], level + levels, 2**levels * place + which, found)
 
     def check(self) -> None:
         """Raise ValueError for arrays that are no tree: they may come from a file."""

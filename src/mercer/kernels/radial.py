@@ -249,7 +249,7 @@ class RadialColumns(StationaryColumns):
     def bind(self, Z: Tensor) -> RadialColumns:
         z = (Z - self.shift) * self.scale
         norms = z.square().sum(1, keepdim=True)
-        return replace(self, right=torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous())
+        return replace(self, right=torch.cat([2 * z, torch.full_like(norms, -1.0), -norms], 1).T.contiguous())
 
     def tile(self, left: Tensor, temporary: bool) -> Tensor:
         if torch.is_grad_enabled():
@@ -264,11 +264,6 @@ class RadialColumns(StationaryColumns):
         t = _distances(left, self.right, self.kernel, self.underflows, out)
         return self.finished(self.kernel.profile(t), self.underflows)
 
-    def float32_tile(self, X: Tensor) -> Tensor:
-        # differences of large norms lose digits, profiles of these differences do not
-        t = (self.scaled(X) @ self.right).float().clamp_(self.kernel.underflow_threshold(torch.float32), 0.0)
-        return self.finished(self.kernel.profile(t), underflows=True)
-
     def gradients(self, left: Tensor, W: Tensor) -> Tensor:
         with torch.no_grad():
             _, slope = self.kernel.profile_and_slope(_distances(left, self.right, self.kernel, self.underflows))
@@ -278,10 +273,13 @@ class RadialColumns(StationaryColumns):
     def largest_norm(self, left: Tensor) -> Tensor:
         return left[:, -2].max().sqrt()
 
-    def lower_bound(self, max_norm: Tensor) -> Tensor:
+    def lower_bound(self, max_norm: Tensor) -> Tensor | float:
         """The value at the sum of the largest norms, which no distance exceeds."""
-        reach = max_norm + self.right[-1].min().neg().clamp(min=0).sqrt()
-        return self.kernel.profile(-reach.square()[None])
+        reach = float(max_norm) + max(-float(self.right[-1].min()), 0.0) ** 0.5
+        form = self.kernel.closed_form()
+        if form is not None:
+            return form.value(reach if form.root else reach * reach)
+        return self.kernel.profile(-torch.full_like(max_norm, reach).square()[None])
 
     def closed_form(self) -> ClosedForm | None:
         form = self.kernel.closed_form()

@@ -46,14 +46,16 @@ class Stationary(Kernel):
         """1/ℓ, one number or one per column of `X`, beside `X`."""
         require_lengths(self.length_scale)
         lengths = torch.as_tensor(self.length_scale, dtype=X.dtype)
-        shape, wanted = tuple(lengths.shape), f"one number or one per input ({X.shape[1]})"
+        shape = tuple(lengths.shape)
         if shape not in ((), (1,), (X.shape[1],)):
-            raise ValueError(f"length_scale must be {wanted}, got shape {shape}")
-        return 1 / lengths.to(X.device)
+            raise ValueError(f"length_scale must be one number or one per input ({X.shape[1]}), got shape {shape}")
+        return lengths.to(X.device).reciprocal()
 
 
 def require_lengths(value: Any) -> None:
     """Check that a value is one or several positive numbers; tensors on a GPU, which only tuning makes, pass."""
+    if type(value) is float and LENGTHS[0] <= value <= LENGTHS[1]:  # most kernels, of which a fit binds hundreds
+        return
     if isinstance(value, Tensor):
         if value.device.type != "cpu":
             return
@@ -66,8 +68,10 @@ def require_lengths(value: Any) -> None:
     if good:
         numbers = numbers.astype(float)  # single precision cannot represent the bounds
         good = bool(((numbers >= LENGTHS[0]) & (numbers <= LENGTHS[1])).all())
+    if good:
+        return
     wanted = f"positive (from {LENGTHS[0]:g} to {LENGTHS[1]:g}), one number or one per input"
-    require(good, "length_scale", wanted, value.tolist() if isinstance(value, np.ndarray) else value)
+    require(False, "length_scale", wanted, value.tolist() if isinstance(value, np.ndarray) else value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,7 @@ class StationaryColumns(Columns):
         """The largest norm of prepared rows, in the geometry of the kernel."""
 
     @abstractmethod
-    def lower_bound(self, max_norm: Tensor) -> Tensor:
+    def lower_bound(self, max_norm: Tensor) -> Tensor | float:
         """A lower bound of the kernel's values for rows of at most this norm."""
 
     def closed_form(self) -> ClosedForm | None:

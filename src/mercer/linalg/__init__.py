@@ -1,4 +1,4 @@
-"""The small dense algebra: factors, whitening, k-means++, conjugate gradients, Newton steps.
+"""The small dense algebra: factors, whitening, k-means++, conjugate gradients, L-BFGS.
 
 Everything here is about m×m matrices (in float64) and m or N-sized vectors already formed. It knows
 nothing of kernels, rows or losses: the engine forms the products, the algorithms choose what to solve.
@@ -18,12 +18,11 @@ from mercer.linalg.cholesky import (
 )
 from mercer.linalg.distances import exact_distances
 from mercer.linalg.kmeans import spread_out
-from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
+from mercer.linalg.minimise import minimize_lbfgs
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [
     "CGResult",
-    "NewtonResult",
     "TiledCholesky",
     "Whitening",
     "cholesky",
@@ -36,7 +35,6 @@ __all__ = [
     "inverse_factor",
     "lifted",
     "minimize_lbfgs",
-    "minimize_newton",
     "pivoted_rows",
     "rotate_rows",
     "solve_factored",

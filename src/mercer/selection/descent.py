@@ -22,8 +22,6 @@ from mercer.linalg import minimize_lbfgs, solve_factored
 from mercer.selection.settings import FLOAT32_PENALTY
 from mercer.selection.view import CACHED_VALUES, apply_transform, distances, radial_slopes, tile
 
-#: Bound of the change of a factor and of the penalty, as a logarithm.
-REACH = 5.0
 #: Least gain of a step in the logarithm of the error; below, rounding decides.
 TOLERANCE = 1e-4
 #: Least error of the constant, and least error in units of it: the logarithm stays finite.
@@ -53,7 +51,6 @@ class Descent:
     transform: Tensor
     groups: Tensor | None = None
     ends: Sequence[int] | None = None
-    early_gain: float = EARLY_GAIN
 
     def __post_init__(self) -> None:
         dtype = torch.float32 if self.lam >= FLOAT32_PENALTY else torch.float64
@@ -137,7 +134,7 @@ class Descent:
     def minimise(self, expired: Callable[[], bool] = lambda: False) -> tuple[Tensor, float] | None:
         """The transform and the penalty of least error, or those reached when time has `expired`.
 
-        None stands for a descent that gained less than `early_gain`.
+        None stands for a descent that gained less than `EARLY_GAIN`.
         """
         values: list[float] = []
         steps = count(1)
@@ -148,15 +145,14 @@ class Descent:
             return value, gradient
 
         def gains_too_little() -> bool:
-            return values[0] - min(values) < self.early_gain
+            return values[0] - min(values) < EARLY_GAIN
 
         def stop_early(theta: np.ndarray) -> None:
             if expired() or (next(steps) == EARLY_STEPS and gains_too_little()):
                 raise StopIteration
 
         start = np.zeros(int(self.group.max()) + 2)
-        bounds = [(-REACH, REACH)] * len(start)
-        found = minimize_lbfgs(recorded, start, bounds, stop_early, ftol=TOLERANCE, maxiter=STEPS, maxfun=STEPS + 4)
+        found = minimize_lbfgs(recorded, start, callback=stop_early, ftol=TOLERANCE, maxiter=STEPS, maxfun=STEPS + 4)
         if gains_too_little():
             return None
         factors = torch.as_tensor(np.exp(found.x[:-1]))[self.group].to(self.transform)

@@ -2,15 +2,15 @@
 
 A function without noise that has many derivatives is learned at a rate that few rows do not show: with every doubling
 of the rows the error of the right kernel falls by a power of ten. It needs a smooth family, length-scales to several
-digits, and a penalty next to rounding. The evidence of the rows finds all three at once, in double precision
-(`mercer.selection.evidence_search`); the grid of the other candidates has none of them. Rows that did not take part
-score the kernels, so noisy and rough targets keep the candidates that they had.
+digits, and a penalty next to rounding. With noise a smooth family still needs fewer rows. The evidence finds family,
+length-scales and penalty at once, in double precision (`mercer.selection.evidence_search`); the grid of the other
+candidates has none of them. Rows that did not take part score the kernels, so rough targets keep the candidates that
+they had.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from mercer.kernels import Gaussian, Matern52, Stationary
 from mercer.selection.evidence_search import GAIN, LENGTH, ROUGH, ROUGHER, EvidenceSearch
 from mercer.selection.score import dual_coefficients
 from mercer.selection.search import Search, run_on_one_core, run_parallel
-from mercer.selection.view import Candidate, EvidenceCandidate, SelectedKernel
+from mercer.selection.view import EvidenceCandidate, SelectedKernel
 
 #: Families, smoothest first, and the names that the report gives them.
 FAMILIES: dict[type[Stationary], str] = {Gaussian: "gaussian", Matern52: "matern52"}
@@ -56,21 +56,6 @@ class EvidenceKernel:
         return kernel(X_score * factor, X * factor) @ alpha
 
 
-def evidence_candidates(search: Search, pool: Sequence[Candidate]) -> list[EvidenceCandidate]:
-    """Kernels of largest evidence, scored on the rows of the last stage, where smooth targets are within reach.
-
-    Noisy targets end the attempt before any work.
-    """
-    settings, least = search.settings, min(candidate.loss for candidate in pool)
-    if search.rows.codes is not None or not settings.evidence or search.metric == "full" or search.expired(0.5):
-        return []
-    if least > settings.smooth_loss:
-        return []
-    found = EvidenceFinalists(search).within(settings.give_up_ratio * least)
-    search.report_scores(found)
-    return found
-
-
 class EvidenceFinalists:
     """Kernels of largest evidence on the rows of a selection's last stage."""
 
@@ -81,7 +66,7 @@ class EvidenceFinalists:
         self.in_folds = len(self.parts) > 1
 
     def within(self, loss: float) -> list[EvidenceCandidate]:
-        """The kernels with their scores, if few rows show little noise and a Gaussian kernel of at most this loss.
+        """The kernels with their scores, if few rows show a Gaussian kernel of at most this loss.
 
         All rows are searched where they score in folds, else those that fit. Each fold that scores has a search of its
         own, which starts at the kernel of all rows.
@@ -89,8 +74,7 @@ class EvidenceFinalists:
         settings, first = self.search.settings, next(iter(FAMILIES))
         everything = torch.arange(self.rows.n, device=self.rows.X.device) if self.in_folds else self.parts[0][0]
         near = run_on_one_core(partial(self._search(everything, settings.grid_rows).radial, [first]))
-        point = near[first.__name__]
-        if point.noise > settings.smooth_noise or self._candidate(first, point, False).loss > loss:
+        if self._candidate(first, near[first.__name__], False).loss > loss:
             return []
         # a search of few rows costs little, and a start from some of them may lead to a lesser maximum
         start = None if settings.grid_rows < len(everything) <= settings.fit_rows else near
@@ -106,7 +90,7 @@ class EvidenceFinalists:
         weight = weight / weight.mean()
         Y = Y - (weight[:, None] * Y).sum(0) / weight.sum()
         Y = Y / (weight[:, None] * Y.square()).mean().sqrt().clamp(min=1e-150)
-        groups = None if self.rows.groups is None else self.rows.groups.cpu().numpy()
+        groups = None if self.rows.column_groups is None else self.rows.column_groups.cpu().numpy()
         ard: Any = False if self.search.metric is None else "auto"
         return EvidenceSearch(X, Y, weight, ard, 50, ROUGH, clock=self.search.clock, groups=groups)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -30,7 +30,7 @@ from mercer.data.row_groups import RowGroups
 from mercer.kernels import Bias, Kernel, Linear, Scaled, Sum
 from mercer.progress import expect_steps, report_step
 from mercer.selection.descent import Descent, folded
-from mercer.selection.evidence_kernels import evidence_candidates
+from mercer.selection.evidence_kernels import EvidenceFinalists
 from mercer.selection.likelihood import LikelihoodCandidate
 from mercer.selection.score import (
     FLOORS,
@@ -65,12 +65,15 @@ from mercer.selection.view import (
     SelectedKernel,
     Trial,
     View,
-    metric_root,
+    mean_transform,
     tile,
 )
 
-#: A proposal, and the share of the time after which it is left out.
-Proposals = Sequence[tuple[Callable[[Search, list[Candidate]], list[Candidate]], float]]
+#: A function that makes candidates of candidates, and the share of the time after which it is skipped.
+Proposal = tuple[Callable[[Search, list[Candidate]], list[Candidate]], float]
+Proposals = Sequence[Proposal]
+#: Numbers of folds that mean leave-one-out and one set of held-out rows, and a number of rows that means all of them.
+LEAVE_ONE_OUT, HOLD_OUT, ALL_ROWS = 0, 1, 0
 #: Powers of a gradient metric, diagonal and full: the first is used in every stage, both in the last.
 POWERS = {False: (1.0, 0.5), True: (0.5, 1.0)}
 #: Families that are scored with a gradient metric, diagonal and full.
@@ -89,7 +92,7 @@ def select(
     device: Any = "cpu",
     seconds: float | None = None,
     keeps_unit: Tensor | None = None,
-    groups: Tensor | None = None,
+    column_groups: Tensor | None = None,
     metric: str | None = "auto",
     likelihood: bool = False,
     settings: SelectionSettings = DEFAULT_SETTINGS,
@@ -98,62 +101,69 @@ def select(
     """Select kernels for raw columns `X` (n × D) and centred targets `Y` (n × p: numbers or class codes).
 
     Columns that `keeps_unit` marks, such as indicators of categories, are centred but not scaled; those of one group
-    (`groups` has an index for each column) share a length-scale. `metric` allows "diagonal" metrics, "full" ones, both
-    ("auto") or none (None). With `likelihood` the ensemble is also fitted by kernel logistic regression. Rows of one of
-    `row_groups` are never on both sides of a split.
+    (`column_groups` has an index for each column) share a length-scale. `metric` allows "diagonal" metrics, "full"
+    ones, both ("auto") or none (None). With `likelihood` the ensemble is also fitted by kernel logistic regression.
+    Rows of one of `row_groups` are never on both sides of a split.
     """
-    rows = SelectionRows(X, Y, weight, keeps_unit, groups, rng, device, classes, settings, row_groups)
+    rows = SelectionRows(X, Y, weight, keeps_unit, column_groups, rng, device, classes, settings, row_groups)
     search = Search(rows, settings, Clock(seconds), metric, likelihood)
     if rows.n < 2:
         return constant_ensemble(search, 1.0)
     pool: list[Candidate] = []
-    expect_steps("selection", sum(1 + len(proposed) for _, proposed in stages(search)))
-    search.short_of_time = False
-    for stage, proposed in stages(search):
+    expect_steps("selection", sum(1 + len(proposals) for _, proposals in stages(search)))
+    for number in range(len(stages(search))):
+        if number == 1:
+            search.short_of_time = search.clock.expired(
+                needing=settings.total_over_first_stage * search.clock.elapsed()
+            )
+        stage, proposals = stages(search)[number]
         search.enter(stage)
-        before = pool if stage.takes is None else survivors(settings.may_be_members(pool), stage.takes, settings)
+        most = stage.max_survivors
+        before = pool if most is None else survivors(settings.may_be_members(pool), most, settings)
         pool = rescore_survivors(search, before)
         if before and not pool:  # no time was left
             pool = before[:1]
             break
         report_step("selection")
-        for propose, until in proposed:
+        for propose, until in proposals:
             if not (pool and search.expired(until)):
                 pool = pool + propose(search, pool)
             report_step("selection")
     members = settings.may_be_members(pool)
-    return ensemble(search, members, evidence_candidates(search, members))
+    return ensemble(search, members, smooth_candidates(search, members))
 
 
-def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:
+def stages(search: Search) -> list[tuple[Stage, Proposals]]:
     """The stages of a table: their rows, and the proposals that each of them scores.
 
     Tables of few rows score all rows in folds. The last stage of a large table has more rows where there is time.
     """
     rows, settings = search.rows, search.settings
-    yield Stage("grid", min(rows.n, settings.grid_rows), 0, folds=0), [(score_grid, 1.0)]
-    search.short_of_time = search.clock.expired(settings.usual * search.clock.elapsed())
-    first: Proposals = [(score_column_maps, 0.5)]
+    grid = Stage("grid", min(rows.n, settings.grid_rows), n_score=ALL_ROWS, folds=LEAVE_ONE_OUT)
+    found: list[tuple[Stage, Proposals]] = [(grid, [(score_grid, 1.0)])]
+    first: list[Proposal] = [(score_column_maps, 0.5)]
     if search.metric is not None:
-        first = [*first, (learn_metrics, 1.0), (learn_metrics_on_other_maps, 0.4)]
+        first += [(learn_metrics, 1.0), (learn_metrics_on_other_maps, 0.4)]
+    last: list[Proposal] = [(take_further_gradient_steps, 1.0)]
     n_folds = settings.time_folds if rows.ordered else settings.n_folds
     if rows.n < settings.single_stage_below:
-        yield Stage("all rows", settings.last_fit_rows, 0, n_folds, settings.trials), first
-        return
-    last: Proposals = [(take_further_gradient_steps, 1.0)]
+        stage = Stage("all rows", settings.last_fit_rows, n_score=ALL_ROWS, folds=n_folds, trials=settings.trials)
+        return [*found, (stage, first)]
     if rows.ordered:  # a single stretch of time would decide by chance
-        n_scores = (-(-n // n_folds) for n in (2 * settings.fit_rows, settings.last_fit_rows))
-        yield Stage("maps and metrics", settings.fit_rows, next(n_scores), n_folds, settings.trials), first
-        n_fit, most = settings.last_fit_rows, settings.survivors
-        yield Stage("last", n_fit, next(n_scores), n_folds, settings.last_trials, most), last
-        return
-    yield Stage("maps and metrics", settings.fit_rows, 2 * settings.fit_rows, 1, settings.trials), first
-    n_last = settings.n_last(rows.n, search.short_of_time)
-    if rows.n < settings.folded_below:
-        yield Stage("last", n_last, 0, settings.last_folds, settings.last_trials, settings.survivors), last
+        n_score, folds = math.ceil(2 * settings.fit_rows / n_folds), n_folds
     else:
-        stage = Stage("last", n_last, n_last, 1, settings.last_trials, settings.survivors)
-        yield stage, [*last, (descend_on_held_out_error, 1.0)] if settings.descent else last
+        n_score, folds = 2 * settings.fit_rows, HOLD_OUT
+    found += [(Stage("maps and metrics", settings.fit_rows, n_score, folds, settings.trials), first)]
+    n_last = settings.n_last(rows.n, search.short_of_time)
+    if rows.ordered:
+        n_last = settings.last_fit_rows
+        n_score = math.ceil(n_last / n_folds)
+    elif rows.n < settings.folded_below:
+        n_score, folds = ALL_ROWS, settings.last_folds
+    else:
+        n_score = n_last
+        last += [(descend_on_held_out_error, 1.0)] if settings.descent else []
+    return [*found, (Stage("last", n_last, n_score, folds, settings.last_trials, settings.survivors), last)]
 
 
 def rescore_survivors(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
@@ -172,11 +182,11 @@ def rescore_survivors(search: Search, pool: Sequence[Candidate]) -> list[Candida
 
 
 def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
-    """Score every family on few rows by leave-one-out, or leaving row groups out, for all penalties at once."""
+    """Score all families, length-scales and penalties on few rows by leave-one-out, or by folds of row groups."""
     rows, n, column_map = search.rows, search.stage.n_fit, search.settings.column_maps[0]
     Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped[column_map][:n]
-    together = rows.together(torch.arange(n))
-    splits = [] if together is None else together.splits(search.settings.time_folds)
+    row_groups = rows.row_groups_of(torch.arange(n))
+    splits = [] if row_groups is None else row_groups.splits(search.settings.time_folds)
     scored = torch.as_tensor(np.concatenate([split.scored for split in splits])) if splits else torch.arange(n)
     scored = scored.to(Y.device)
     score, penalties = Score(Y[scored], weight[scored], rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
@@ -234,13 +244,17 @@ def learn_metrics(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
             tuned = search.tuned(view, points, search.settings.trials_after_step, wide=True)
             view.release()
             found += tuned if search.metric != "full" else []
-            start = {c.family: c for c in tuned} if _least(tuned) < _least(without_metric.values()) else without_metric
+            start = (
+                {c.family: c for c in tuned}
+                if _lowest_loss(tuned) < _lowest_loss(without_metric.values())
+                else without_metric
+            )
         return found + (_gradient_steps(search, start["matern12"], start) if search.permits(full=True) else [])
 
     return search.run([evidence_and_full, diagonal])
 
 
-def _least(candidates: Iterable[Candidate]) -> float:
+def _lowest_loss(candidates: Iterable[Candidate]) -> float:
     return min(candidate.loss for candidate in candidates)
 
 
@@ -249,7 +263,7 @@ def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]
     full = base.family != "cityblock"
     points = {family: start[family].point for family in GRADIENT_FAMILIES[full] if family in start}
     found: list[Candidate] = []
-    best, view = _least(start.values()), base.view
+    best, view = _lowest_loss(start.values()), base.view
     for _ in range(search.settings.gradient_steps):
         if search.expired(0.7):
             break
@@ -259,9 +273,9 @@ def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]
         tuned = search.tuned(view, points, search.settings.trials_after_step)
         points = {candidate.family: candidate.point for candidate in tuned}
         found += tuned
-        if _least(tuned) > best * (1 - search.settings.min_gain):
+        if _lowest_loss(tuned) > best * (1 - search.settings.min_gain):
             break
-        best = _least(tuned)
+        best = _lowest_loss(tuned)
     view.release()
     return found
 
@@ -269,8 +283,8 @@ def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]
 def learn_metrics_on_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Learn the best metric on other column maps that are nearly as good as the best one.
 
-    Its gradient steps start from no metric there, so that members of the ensemble differ. The evidence's metric is
-    learned where it comes near the best.
+    On another map its gradient steps are taken without the evidence's step, so that ensemble members differ. The
+    evidence's metric by itself is tried where its loss is near the best.
     """
     ranked = sorted(pool, key=BY_LOSS)
     near_ratio = search.settings.near_ratio
@@ -281,7 +295,7 @@ def learn_metrics_on_other_maps(search: Search, pool: Sequence[Candidate]) -> li
         for name in without_metric
         if name != leading and without_metric[name] <= near_ratio * without_metric[leading]
     ]
-    models = [c for c in ranked if c.view.metric == "evidence" and c.loss <= near_ratio * ranked[0].loss][:1]
+    models = [c for c in ranked if c.view.is_evidence_only and c.loss <= near_ratio * ranked[0].loss][:1]
     if any(not step.is_evidence for step in ranked[0].view.steps):
         models.append(ranked[0])
 
@@ -310,12 +324,11 @@ def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> li
         return found
 
     leading = [c for c in sorted(pool, key=BY_LOSS)[: search.settings.n_continued] if c.family != "linear"]
-    tasks = [
-        partial(stepped, candidate, full, power)
-        for candidate in leading
-        if search.permits(full=(full := candidate.family != "cityblock"))
-        for power in POWERS[full]
-    ]
+    tasks = []
+    for candidate in leading:
+        full = candidate.family != "cityblock"
+        if search.permits(full=full):
+            tasks += [partial(stepped, candidate, full, power) for power in POWERS[full]]
     found = search.run(tasks)
     for candidate in leading:
         candidate.view.release()
@@ -323,12 +336,16 @@ def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> li
 
 
 def descend_on_held_out_error(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
-    """Descend on the held-out error of the best candidate; where noise is tiny the evidence has found its metric."""
+    """Descend on the held-out error of the best candidate.
+
+    A tiny penalty says that noise is tiny: the evidence has found the metric then.
+    """
     least = 2 if search.metric == "full" else 1  # dimensions of a transform: a diagonal has one, a matrix two
     allowed = [c for c in pool if c.family != "linear" and c.view.transforms[0].ndim >= least]
-    if not allowed or (best := min(allowed, key=BY_LOSS)).point.lam < FLOAT32_PENALTY:
+    if not allowed:
         return []
-    return search.run([partial(_descended, search, best)])
+    best = min(allowed, key=BY_LOSS)
+    return [] if best.point.lam < FLOAT32_PENALTY else search.run([partial(_descended, search, best)])
 
 
 def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
@@ -343,8 +360,11 @@ def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
     if fold.row_groups is not None:
         rows, ends = folded(fold.row_groups.take(rows))
     kernel = FAMILIES[point.family]
-    descent = Descent(kernel, length, point.lam, fold.X[rows], fold.Y[rows], fold.weight[rows], T, view.groups, ends)
-    if not descent.worthwhile or (end := descent.minimise(search.expired)) is None:
+    descent = Descent(
+        kernel, length, point.lam, fold.X[rows], fold.Y[rows], fold.weight[rows], T, view.column_groups, ends
+    )
+    end = descent.minimise(search.expired) if descent.worthwhile else None
+    if end is None:
         return []
     transform, lam = end
     steps = (*view.steps, MetricStep(point, descent=True))
@@ -356,6 +376,17 @@ def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
     return [Candidate(new, trial, time.perf_counter() - began)]
 
 
+def smooth_candidates(search: Search, pool: Sequence[Candidate]) -> list[EvidenceCandidate]:
+    """Kernels of largest evidence, where the best loss says that targets may be smooth; noisy targets have none."""
+    settings, least = search.settings, _lowest_loss(pool)
+    numbers = search.rows.codes is None and settings.evidence and search.metric != "full"
+    if not numbers or least > settings.smooth_loss or search.expired(0.5):
+        return []
+    found = EvidenceFinalists(search).within(settings.give_up_ratio * least)
+    search.report_scores(found)
+    return found
+
+
 def ensemble(
     search: Search, pool: Sequence[Candidate], of_evidence: Sequence[EvidenceCandidate] = ()
 ) -> SelectedEnsemble:
@@ -363,7 +394,7 @@ def ensemble(
     rows, score = search.rows, pool[0].view.score
     ranked: list[Candidate | EvidenceCandidate] = sorted([*pool, *of_evidence], key=BY_LOSS)
     values = [candidate.values for candidate in ranked]
-    zero = [] if rows.codes is not None else [torch.zeros_like(score.Y)]  # a link shrinks by itself
+    zero = [] if rows.codes is not None else [torch.zeros_like(score.Y)]  # the link of classes shrinks by itself
     shares, loss = greedy_average(values + zero, score, search.settings)
     chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
     average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(score.Y))
@@ -377,7 +408,8 @@ def ensemble(
     found = SelectedEnsemble(members, search.report, loss, score.constant, link)
     if not search.likelihood or search.expired():
         return found
-    kernels = [LikelihoodCandidate(search, candidate) for k in chosen if isinstance(candidate := ranked[k], Candidate)]
+    candidates = [candidate for candidate in (ranked[k] for k in chosen) if isinstance(candidate, Candidate)]
+    kernels = [LikelihoodCandidate(search, candidate) for candidate in candidates]
     if link is None or len(kernels) < len(members):
         return found
     beaten = score.log_probability(average, link)
@@ -453,7 +485,7 @@ def _refitted(rows: SelectionRows, candidate: Candidate | EvidenceCandidate, sha
         if len(view.folds) > 1:
             view = View(view.column_map, [fold], view.score, [mean_transform(view)])
         else:
-            start = View(view.column_map, [fold], view.score, view.previous, groups=rows.groups)
+            start = View(view.column_map, [fold], view.score, view.previous, column_groups=rows.column_groups)
             view = start.stepped(view.steps[-1])
     kernel: Kernel
     if point.family == "linear":
@@ -463,11 +495,3 @@ def _refitted(rows: SelectionRows, candidate: Candidate | EvidenceCandidate, sha
     transform = view.transforms[0].cpu()
     columns = rows.maps[view.column_map]
     return SelectedKernel(columns, transform, kernel, point.lam, share, candidate.loss, candidate.name)
-
-
-def mean_transform(view: View) -> Tensor:
-    """One transform for those of all folds, by the mean of their metrics."""
-    step = view.steps[-1]
-    twice = round(2 / step.power)
-    metrics = [torch.diag(T**twice) if T.ndim == 1 else torch.linalg.matrix_power(T, twice) for T in view.transforms]
-    return metric_root(torch.stack(metrics).mean(0), step.power, view.transforms[0].ndim == 2)

@@ -24,11 +24,10 @@ from mercer.parts import warn
 from mercer.selection.settings import FLOAT32_PENALTY, MANY_ROWS
 from mercer.selection.tune import tune_kernel, tune_noise
 
-#: Largest rounding as a share of the model's error: 0.1 adds 1 % to the mean squared error. Predictions have a
-#: stricter bound, measured on the fitted model (`mercer.forward.held_out`).
-LARGEST_SHARE = 0.1
-#: Largest rounding, in standard deviations of the targets, that does not raise the penalty. It costs at most 3e-4 of
-#: R²; four times as much costs up to 4e-3.
+#: Largest rounding, as a share of the model's error: 0.1 adds 1 % to the mean squared error. Predictions have a
+#: stricter bound, measured on the fitted model (`mercer.forward.held_out`). It is also the largest rounding, in
+#: standard deviations of the targets, that does not raise the penalty: it costs at most 3e-4 of R²; four times as much
+#: costs up to 4e-3.
 LARGEST_ROUNDING = 0.1
 
 
@@ -88,7 +87,7 @@ def choose_kernel(
     first = sample.rows.shard.group.first
     if fixed is None:
         options |= {"n_rows": n_rows, "max_iter": 50, "tol": 1e-6, "random_state": int(rng.integers(2**31))}
-        options |= {"time_budget": seconds, "ard": ard, "groups": sample.groups}
+        options |= {"time_budget": seconds, "ard": ard, "groups": sample.column_groups}
         tuned = first(lambda: tune_kernel(*table, kernel, **options))
         fixed, noise = tuned.kernel, tuned.noise
     else:
@@ -122,11 +121,11 @@ def precise(
 ) -> tuple[Plan, float]:
     """Choose precision and penalty so that rounding does not show, from the rows that tuned the kernel.
 
-    If float32 rounding exceeds `LARGEST_SHARE` of the model's error, the plan gets float64 (`free_dtype`), or a warning
-    if the user chose the precision. With float32 a tuned penalty (`free_penalty`) is raised until rounding is at most
-    `LARGEST_ROUNDING`. A tuned penalty below `FLOAT32_PENALTY` calls for float64 as well. Exceptions are tables small
-    enough for an exact solution, and tables of `MANY_ROWS` on a GPU: float64 is sixty times slower there, and several
-    float32 stages summed in float64 leave less error in the same time.
+    If float32 rounding exceeds `LARGEST_ROUNDING` of the model's error, the plan gets float64 (`free_dtype`), or a
+    warning if the user chose the precision. With float32 a tuned penalty (`free_penalty`) is raised until rounding is
+    at most `LARGEST_ROUNDING`. A tuned penalty below `FLOAT32_PENALTY` calls for float64 as well. Exceptions are tables
+    small enough for an exact solution, and tables of `MANY_ROWS` on a GPU: float64 is sixty times slower there, and
+    several float32 stages summed in float64 leave less error in the same time.
     """
     if plan.dtype != torch.float32:
         return plan, lam
@@ -134,9 +133,9 @@ def precise(
     least = FLOAT32_PENALTY * float(w.mean()) if free_penalty and n_rows > plan.exact_rows() else 0.0
     error, residual = rounding(kernel, max(lam, least), X, Y, w, n_rows)
     keeps_float32 = free_penalty and plan.device.type == "cuda" and n_rows >= MANY_ROWS
-    if free_dtype and not keeps_float32 and (lam < least or error > LARGEST_SHARE * residual):
+    if free_dtype and not keeps_float32 and (lam < least or error > LARGEST_ROUNDING * residual):
         return replace(plan, dtype=torch.float64), lam
-    if not free_dtype and error > LARGEST_SHARE * residual:
+    if not free_dtype and error > LARGEST_ROUNDING * residual:
         warnings.warn(
             f"float32 cannot hold this model: rounding would change its values by {error:.2g} standard deviations of "
             f"the targets, and its own error is about {residual:.2g}; take dtype='float64', a larger regularization or "

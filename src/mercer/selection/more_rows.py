@@ -36,8 +36,6 @@ EVIDENCE_SECONDS, MOST_TIMES = (60.0, 10.0), 5.0
 EVIDENCE_SHARE = 0.8
 #: Steps of the evidence's search, and the longest length-scale in standard deviations: longer ones change nothing.
 EVIDENCE_STEPS, LONGEST = 60, 50.0
-#: Square matrices of double precision that are held at once.
-MATRICES = 6
 #: Rows that candidates are fitted to in any case.
 FEWEST_ROWS = 300
 #: Factors on length-scales and on penalties that are tried for every candidate.
@@ -68,7 +66,7 @@ class MoreRows:
             self.fit_rows = order[~torch.isin(order, torch.as_tensor(split.left_out))]
 
     def evidence_candidates(
-        self, keeps_unit: Tensor | None = None, groups: Tensor | None = None
+        self, keeps_unit: Tensor | None = None, column_groups: Tensor | None = None
     ) -> list[SelectedKernel]:
         """Kernels on standardised columns, each divided by its length-scale of largest evidence."""
         X, Y, weight = (values[self.fit_rows] for values in (self.X, self.Y, self.weight))
@@ -80,8 +78,9 @@ class MoreRows:
         times = 1.0 if seconds is None else min(seconds / EVIDENCE_SECONDS[self.on_gpu], MOST_TIMES)
         n_rows = max(int(self.settings.more_evidence_rows[self.on_gpu] * times ** (1 / 3)), 100)
         tuned = tune_kernel(
-            Z, Y, "matern32", sample_weight=weight, n_rows=min(n_rows, rows_in_memory(self.plan.memory_limit)),
-            ard=True, groups=None if groups is None else groups.cpu().numpy(), max_iter=EVIDENCE_STEPS, tol=1e-6,
+            Z, Y, "matern32", sample_weight=weight, n_rows=min(n_rows, self.plan.square_rows()),
+            ard=True, groups=None if column_groups is None else column_groups.cpu().numpy(),
+            max_iter=EVIDENCE_STEPS, tol=1e-6,
             time_budget=None if self.on_gpu else seconds,
             device="cuda" if self.on_gpu else "cpu", random_state=self.seed,
         )  # fmt: skip
@@ -99,7 +98,7 @@ class MoreRows:
         self, candidates: Sequence[SelectedKernel], group: Group
     ) -> tuple[list[SelectedKernel], list[dict[str, Any]]]:
         """The best candidate, then its runners-up, and a report line for each; processes of a `group` divide them."""
-        n_fit = group.first(lambda: min(self._n_fit(len(candidates)), rows_in_memory(self.plan.memory_limit)))
+        n_fit = group.first(lambda: min(self._n_fit(len(candidates)), self.plan.square_rows()))
 
         def rescore(k: int) -> tuple[SelectedKernel, dict[str, Any]] | None:
             if k and self.clock.expired():
@@ -144,15 +143,6 @@ class MoreRows:
                     loss = float((w_score[:, None] * error).sum() / w_score.sum())
                 trials.append(replace(candidate, kernel=kernel, penalty=penalty, loss=loss))
         return trials
-
-
-def rows_in_memory(memory: int) -> int:
-    """Rows whose kernel matrices fit into this many bytes.
-
-    >>> rows_in_memory(2**31), rows_in_memory(2**36)
-    (6688, 37837)
-    """
-    return math.isqrt(memory // (8 * MATRICES))
 
 
 def scaled(kernel: Any, factor: float) -> Any:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import each_block
-from mercer.engine.plan import Sample, factored_rows
+from mercer.engine.plan import SAMPLE_ROWS, Sample, factored_rows
 from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
@@ -34,8 +34,6 @@ CENTRES = 2
 LEAST_VARIANCE = 0.05
 #: Rows of a neighbourhood at most and at least.
 MOST_ROWS, FEWEST_ROWS = 750, 100
-#: Rows from which the variances of inputs and targets are estimated.
-SPREAD_ROWS = 10_000
 #: Seconds at most (on a CPU, on a GPU), and steps of a search.
 SECONDS, STEPS = (30.0, 10.0), 40
 #: Cost of an evidence with its gradient, in Cholesky factorisations.
@@ -87,12 +85,12 @@ def neighbourhood_scales(
     parts = neighbourhoods(sample, settings.n_neighbourhoods, n_rows, rng)
     if not parts:
         return None
-    part = sample.part(sample.spaced(SPREAD_ROWS))
+    part = sample.part(sample.spaced(SAMPLE_ROWS))
     Z = part.rows.take(np.arange(part.n_rows)).double()
     variance, most = Z.var(0).cpu().numpy(), largest_factors(Z, float(np.mean(kernel.length_scale))).cpu().numpy()
     if not variance.any():
         return None
-    found = sample.rows.shard.group.first(lambda: _maximise(parts, kernel, sample.groups, variance, clock))
+    found = sample.rows.shard.group.first(lambda: _maximise(parts, kernel, sample.column_groups, variance, clock))
     return replace(found, factors=np.minimum(found.factors, most))
 
 
@@ -120,7 +118,7 @@ def neighbourhoods(sample: Sample, n_neighbourhoods: int, n_rows: int, rng: np.r
     """
     shard, parts = sample.rows.shard, list[Neighbourhood]()
     centres = rng.permutation(sample.draw(CENTRES * n_neighbourhoods, rng))
-    unit = float(sample.part(sample.spaced(SPREAD_ROWS)).Y.var(0, correction=0).mean()) ** 0.5
+    unit = float(sample.part(sample.spaced(SAMPLE_ROWS)).Y.var(0, correction=0).mean()) ** 0.5
     for distance, index in zip(*nearest(sample, centres, n_rows), strict=True):
         here = distance.isfinite()  # a process may hold fewer rows, or none
         part = sample.part(shard.top_rows(-distance[here], index[here], n_rows).sort().values.cpu().numpy())

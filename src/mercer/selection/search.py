@@ -37,8 +37,8 @@ T = TypeVar("T")
 class Search:
     """A selection under way.
 
-    `known` has the grid point at which a family ended after the same steps of the metric on another column map; `best`
-    is the least loss of the stage. Tasks that run in parallel only read them.
+    `tuned_points` maps a metric's name and a family to the grid point tuned on the first column map: other column maps
+    start there. `best` is the least loss of the stage. Tasks that run in parallel only read them.
     """
 
     rows: SelectionRows
@@ -48,7 +48,7 @@ class Search:
     likelihood: bool = False
     stage: Stage = field(init=False)
     report: list[dict[str, Any]] = field(default_factory=list)
-    known: dict[tuple[str, str], GridPoint] = field(default_factory=dict)
+    tuned_points: dict[tuple[str, str], GridPoint] = field(default_factory=dict)
     best: float = math.inf
     short_of_time: bool = False
 
@@ -71,14 +71,14 @@ class Search:
 
     def enter(self, stage: Stage) -> None:
         """Begin a stage: losses of other rows no longer compare."""
-        self.stage, self.best, self.known = stage, math.inf, {}
+        self.stage, self.best, self.tuned_points = stage, math.inf, {}
 
     def run(self, tasks: Sequence[Callable[[], list[Candidate]]]) -> list[Candidate]:
         """Score candidates in parallel, and report them in the order of their tasks."""
         found = [candidate for part in run_parallel(tasks, self.rows.device) for candidate in part]
         self.report_scores(found)
         for candidate in found:
-            self.known.setdefault((candidate.view.metric, candidate.family), candidate.point)
+            self.tuned_points.setdefault((candidate.view.metric_name, candidate.family), candidate.point)
         return found
 
     def report_scores(self, found: Sequence[Candidate | EvidenceCandidate]) -> None:
@@ -101,14 +101,15 @@ class Search:
     def tuned(self, view: View, starts: Mapping[str, GridPoint], most: int, wide: bool = False) -> list[Candidate]:
         """The best grid point of each family near its start, or near where it ended on another column map.
 
-        Only the first family of a `wide` search tries distant penalties: a metric changes all families alike.
+        Only the first family of a `wide` search tries distant penalties; its change of the penalty is where the others
+        start.
         """
         give_up_above = math.inf if self.stage.folds > 1 else self.settings.give_up_ratio * self.best
         found: list[Candidate] = []
         penalty_change = 0
         for family, start in starts.items():
             began = time.perf_counter()
-            known = self.known.get((view.metric, family))
+            known = self.tuned_points.get((view.metric_name, family))
             if known is None:
                 start = start.with_penalty_moved(penalty_change)
                 trial = view.tuned(start, most, give_up_above, wide and not found)
@@ -141,8 +142,8 @@ class SelectionRows:
     """Rows in random order on the selection's device, with column maps fitted once.
 
     `keeps_unit` marks columns such as indicators of categories, which are centred but not scaled. Columns of one group
-    (`groups` has an index for each column), such as the levels of a category, share a length-scale. Rows of one of
-    `row_groups` are on one side of every split.
+    (`column_groups` has an index for each column), such as the levels of a category, share a length-scale. Rows of one
+    of `row_groups` are on one side of every split.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class SelectionRows:
         Y: Tensor,
         weight: Tensor,
         keeps_unit: Tensor | None,
-        groups: Tensor | None,
+        column_groups: Tensor | None,
         rng: np.random.Generator,
         device: Any,
         classes: bool,
@@ -168,7 +169,7 @@ class SelectionRows:
         self.weight = weight[order].double().to(device)
         self.weight = self.weight / self.weight.mean()
         self.n, self.device, self.settings = len(order), device, settings
-        self.groups = None if groups is None else groups.to(device)
+        self.column_groups = None if column_groups is None else column_groups.to(device)
         self.codes = codes_of(self.Y) if classes else None
         n_last = settings.n_last(self.n, short_of_time=False)
         n_seen = max(n_last, self.n_evidence) + max(n_last, 2 * settings.fit_rows)
@@ -220,10 +221,10 @@ class SelectionRows:
     def view(self, column_map: str, stage: Stage, steps: tuple[MetricStep, ...] = ()) -> View:
         """The view of a column map on a stage's rows, after learning these steps of the metric from them."""
         Z, parts = self.mapped[column_map], self.parts(stage)
-        folds = [Fold(Z[fit], self.Y[fit], self.weight[fit], Z[score], self.together(fit)) for fit, score in parts]
+        folds = [Fold(Z[fit], self.Y[fit], self.weight[fit], Z[score], self.row_groups_of(fit)) for fit, score in parts]
         score = self.score(stage)
         ones = [torch.ones_like(folds[0].X[0]) for _ in parts]
-        view = View(column_map, folds, score, ones, groups=self.groups)
+        view = View(column_map, folds, score, ones, column_groups=self.column_groups)
         for step in steps:
             view = view.stepped(self.evidence_step(stage) if step.is_evidence else step)
         return view
@@ -233,7 +234,7 @@ class SelectionRows:
         """Whether later rows score models of earlier ones."""
         return self.row_groups is not None and self.row_groups.ordered
 
-    def together(self, index: Tensor) -> RowGroups | None:
+    def row_groups_of(self, index: Tensor) -> RowGroups | None:
         """The row groups of these rows."""
         return None if self.row_groups is None else self.row_groups.take(index.cpu().numpy())
 
@@ -244,7 +245,7 @@ class SelectionRows:
             first = torch.arange(self.n, device=self.X.device) if self.row_groups is None else self.splits(1)[0][0]
             learning = [fit for fit, _ in self.parts(stage)] if stage.folds > 1 else [first]
             samples = [fit[: self.n_evidence] for fit in learning]
-            tasks = [partial(relevances, Z[fit], self.Y[fit], self.weight[fit], self.groups) for fit in samples]
+            tasks = [partial(relevances, Z[fit], self.Y[fit], self.weight[fit], self.column_groups) for fit in samples]
             self._evidence[stage.folds] = MetricStep(None, relevances=tuple(run_parallel(tasks)))
         return self._evidence[stage.folds]
 
@@ -259,7 +260,7 @@ def run_parallel(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[
     threads = min(torch.get_num_threads(), len(tasks))
     if threads < 2 or torch.device(device).type != "cpu":  # one task keeps a GPU busy
         results = []
-        for task in tasks:
+        for task in tasks:  # a comprehension would be one frame more on the way to the first kernel matrix
             results.append(task())
         return results
     with _single_core_threads(threads) as pool:

@@ -40,8 +40,8 @@ class Stage:
 
     With several `folds` all rows score, each fold by models of the others; `n_fit` is then the most rows of a fit. In
     an order of time each fold scores `n_score` rows, or all of them (0), by models of earlier rows. Without folds (0)
-    rows score by leave-one-out. The stage takes at most so many candidates of the stage before, or all of them (None),
-    and tries `trials` grid points for each.
+    rows score by leave-one-out. At most `max_survivors` candidates of the stage before are scored again, or all of them
+    (None), and `trials` grid points are tried for each.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Stage:
     n_score: int
     folds: int = 1
     trials: int = 0
-    takes: int | None = None
+    max_survivors: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,8 @@ class SelectionSettings:
         Whether the evidence proposes a metric.
     evidence_rows : int
         Rows of the evidence that proposes it.
-    smooth_loss, smooth_noise : float
-        Smooth kernels are searched for if the best loss is at most the first share of the targets' variance, and the
-        noise that a Gaussian kernel leaves at most the second.
+    smooth_loss : float
+        Smooth kernels are searched for if the best loss is at most this share of the targets' variance.
     gradient_steps : int
         Steps of a gradient metric before the last stage, and in it.
     full_metric_inputs : int
@@ -106,7 +105,7 @@ class SelectionSettings:
         Whether large tables descend on the held-out error.
     members : int
         Members of the ensemble at most; its greedy averaging has three times as many draws.
-    usual : float
+    total_over_first_stage : float
         The whole selection takes about this many times as long as its first stage: with less time left, its last
         stage has fewer rows.
     repeated_rows : pair of int
@@ -138,8 +137,7 @@ class SelectionSettings:
     time_folds: int = 5
     evidence: bool = True
     evidence_rows: int = 400
-    smooth_loss: float = 0.2
-    smooth_noise: float = 0.02
+    smooth_loss: float = 0.5
     gradient_steps: int = 3
     full_metric_inputs: int = 1000
     trials: int = 5
@@ -155,7 +153,7 @@ class SelectionSettings:
     n_continued: int = 2
     descent: bool = True
     members: int = 4
-    usual: float = 200.0
+    total_over_first_stage: float = 200.0
     repeated_rows: tuple[int, int] = (400, 8000)
     many_rows: int = MANY_ROWS
     more_evidence_rows: tuple[int, int] = (2000, 6000)

@@ -84,7 +84,7 @@ def tune_kernel(
         column holds two values only, targets are class codes. Their noise is at least 1 % of the variance. The
         family, the noise and a factor on all length-scales of a radial kernel are chosen near the proposal of the
         evidence by the leave-one-out log loss.
-    kernel : "auto", a short name, or a kernel
+    kernel : "auto", a short name, or a kernel, default "auto"
         The name of a stationary kernel, or ``"auto"`` (the best of Gaussian, Matérn 5/2, Matérn 3/2 and
         Matérn 1/2 by evidence), gives ``variance · kernel + bias``. A kernel object keeps its form, times a
         variance; its parameters are where the search starts.
@@ -92,25 +92,25 @@ def tune_kernel(
         A row of weight 2 counts as two duplicates; rows of weight zero are ignored. The scale of the weights does not
         matter: duplicates are merged and weights are scaled to mean one for the evidence (class codes: all one). The
         returned noise is multiplied by the mean weight, so it is the penalty of kernel ridge with the given weights.
-    n_rows : int
+    n_rows : int, default 1000
         Rows drawn at random for the evidence, whose cost grows as their cube.
-    ard : bool or "auto"
+    ard : bool or "auto", default "auto"
         One length-scale per input (True), one for all (False), or one per input if that raises the
         log evidence of every output by more than ½ log n for each further length-scale ("auto").
     groups : sequence of D integers, optional
         Inputs with the same integer, such as the one-hot columns of a category, share a length-scale.
-    restarts : int
+    restarts : int, default 0
         Further searches from random starting points; the best of all is returned.
-    max_iter : int
+    max_iter : int, default 100
         Steps of each search.
-    tol : float
+    tol : float, default 1e-10
         The search of the best family continues until a step gains less than this share of the evidence. A tolerance
         of 1e-6 or more skips this last search: it takes a third of the time and changes no visible digit of
         predictions.
-    time_budget : float or None
+    time_budget : float or None, default None
         Seconds that the search may take: fewer rows are drawn if time is short, and the search ends in time.
-    device : "auto", "cpu", "cuda" or a torch device
-    random_state : int, RandomState or None
+    device : "auto", "cpu", "cuda" or a torch device, default "auto"
+    random_state : int, RandomState or None, default None
         Seed of the rows drawn and of the restarts.
 
     Returns

@@ -90,7 +90,7 @@ def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
 
 
 def radial_slopes(kernel: Radial, distance: Tensor, length: float) -> Tensor:
-    """The factor g of ∇k(x, z) = g (x − z): twice the derivative by the squared distance."""
+    """The factor g of ∇k(x, z) = g (x − z), twice the derivative of k by the squared distance."""
     scale = kernel.log_base_scale / length
     slope = kernel.profile_and_slope((distance * scale).square_().mul_(-kernel.coefficient))[1]
     return slope.mul_(-2 * kernel.coefficient * scale**2)
@@ -222,8 +222,8 @@ class Trial:
 class View:
     """Inputs of one column map under a metric, one transform for each fold, and the grid points scored so far.
 
-    Columns of one group (`groups` has an index for each column) share a factor of every diagonal metric. Length-scales
-    are measured in `units`: typical distances, city-block (True) and Euclidean, unless given.
+    Columns of one group (`column_groups` has an index for each column) share a factor of every diagonal metric.
+    Length-scales are measured in `units`: typical distances, city-block (True) and Euclidean, unless given.
     """
 
     column_map: str
@@ -232,15 +232,20 @@ class View:
     transforms: Sequence[Tensor]
     steps: tuple[MetricStep, ...] = ()
     previous: Sequence[Tensor] = ()
-    groups: Tensor | None = None
+    column_groups: Tensor | None = None
     units: dict[bool, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         #: The steps of the metric in words.
-        self.metric = " + ".join(map(str, self.steps)) or "none"
+        self.metric_name = " + ".join(map(str, self.steps)) or "none"
         self.trials: dict[GridPoint, Trial] = {}
         self._distances: dict[bool, list[Tensor]] = {}
         self._tiles: tuple[tuple[str, int, torch.dtype], list[tuple[Tensor, Tensor]]] | None = None
+
+    @property
+    def is_evidence_only(self) -> bool:
+        """Whether the evidence alone proposed the metric."""
+        return len(self.steps) == 1 and self.steps[0].is_evidence
 
     def unit(self, family: str) -> float:
         """The distance by which this family's length-scales are measured."""
@@ -303,7 +308,13 @@ class View:
         else:
             transforms = [self._gradient_metric(k, step) for k in range(len(self.folds))]
         return View(
-            self.column_map, self.folds, self.score, transforms, (*self.steps, step), self.transforms, self.groups
+            self.column_map,
+            self.folds,
+            self.score,
+            transforms,
+            (*self.steps, step),
+            self.transforms,
+            self.column_groups,
         )
 
     def _gradient_metric(self, k: int, step: MetricStep) -> Tensor:
@@ -323,7 +334,7 @@ class View:
         rows = slice(0, max(MOST_GRADIENTS // A.shape[1], 1))
         gradient = gradients(kernel, distance[rows], length, A[rows], A, principal_outputs(alpha).to(A))
         M = gradient_outer_product(gradient.double(), fold.weight[rows], T)
-        return metric_root(M if step.full else average_groups(M, self.groups), step.power, step.full)
+        return metric_root(M if step.full else average_groups(M, self.column_groups), step.power, step.full)
 
     def pair_distances(self, family: str) -> list[Tensor]:
         """Distances of each fold from fit rows, and below them from scoring rows, to fit rows."""
@@ -359,6 +370,16 @@ class View:
         self._distances, self._tiles = {}, None
 
 
+def mean_transform(view: View) -> Tensor:
+    """One transform for those of all folds, by the mean of their metrics."""
+    step = view.steps[-1]
+    exponent = round(2 / step.power)  # a transform is the metric to the power of power/2
+    metrics = [
+        torch.diag(T**exponent) if T.ndim == 1 else torch.linalg.matrix_power(T, exponent) for T in view.transforms
+    ]
+    return metric_root(torch.stack(metrics).mean(0), step.power, view.transforms[0].ndim == 2)
+
+
 def principal_outputs(alpha: Tensor) -> Tensor:
     """The few combinations of outputs with the largest coefficients: many classes need no more gradients."""
     if alpha.shape[1] <= GRADIENT_OUTPUTS:
@@ -378,7 +399,7 @@ class Candidate:
     def __post_init__(self) -> None:
         self.loss, self.point, self.values = self.trial.loss, self.trial.point, self.trial.values
         self.family = self.point.family
-        self.name = f"{self.view.column_map}, {self.view.metric}, {self.family}"
+        self.name = f"{self.view.column_map}, {self.view.metric_name}, {self.family}"
         self.n_fit = sum([len(fold.X) for fold in self.view.folds])
 
 

@@ -32,7 +32,6 @@ from mercer.forward.solve.iterative_ridge import (
     FOLDS,
     float32_kernel_suffices,
     float32_storage_suffices,
-    float64_distances_suffice,
     fold_rows,
     iterative_folds,
     iterative_ridge,
@@ -60,15 +59,10 @@ FLOAT32_FACTOR_ROWS = 2500
 #: Steps of conjugate gradients with a float32 factor, at most: with more of them the factor is too inexact for
 #: leave-one-out predictions too, and is computed in float64.
 FACTOR_STEPS = 12
-#: Rows of a panel of a symmetric kernel matrix.
+#: Rows of a panel of a symmetric kernel matrix, and of a timed one.
 PANEL_ROWS = 512
-#: Rows up to which two classes are fitted exactly on a CPU: Newton's method takes about ten times as long as ridge.
-#: Several classes have as many columns, so that rows times their root count.
-CPU_ROWS = 5000
-#: Arrays of n × n float64 numbers held at a time: the kernel matrix, its factor, and copies while factoring.
-COPIES = 4
-#: Rows of the timed parts: a kernel matrix, and a matrix that conjugate gradients read or a factor at most.
-KERNEL_ROWS, READ_ROWS = 512, 2500
+#: Rows at most of a timed matrix that conjugate gradients read, or of a factor.
+READ_ROWS = 2500
 #: Assumed number of conjugate gradient steps, with preparation and what follows in units of a step.
 CG_STEPS = 50
 #: A factor and what follows it (leave-one-out, values), in units of the factor; and the power of the rows by which its
@@ -96,13 +90,13 @@ class AllRows(Learner):
     n_folds: int = field(default=0, init=False)  # folds that were left out; 0 if each row by itself
     last_fold: Tensor | None = field(default=None, init=False)  # rows of the last fold, if row groups were left out
     clock: Clock = field(default_factory=Clock, init=False)
-    time_share: float = field(default=1.0, init=False)
+    until: float = field(default=1.0, init=False)
 
-    def set_deadline(self, clock: Clock, share: float) -> None:
-        self.clock, self.time_share = clock, share
+    def set_deadline(self, clock: Clock, until: float) -> None:
+        self.clock, self.until = clock, until
 
     def expired(self) -> bool:
-        return self.clock.expired(until=self.time_share)
+        return self.clock.expired(until=self.until)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         index = block.problem.candidates()
@@ -226,8 +220,7 @@ def _by_conjugate_gradients(
     stored = torch.float32 if folds and float32_storage_suffices(n, penalty) else torch.float64
     if READ * stored.itemsize * n**2 > problem.plan.memory_limit:
         return None
-    mixed = computed == torch.float64 and stored == torch.float32 and float64_distances_suffice(n, penalty)
-    K = _symmetric(kernel.float32_tile if mixed else kernel, X.to(computed), stored)
+    K = _symmetric(kernel, X.to(computed), stored)
     return iterative_ridge(K, ridge, y, folds, lambda rows: kernel(X[rows], X), expired)
 
 
@@ -311,13 +304,6 @@ def group_splits(problem: Problem, index: Tensor, n_folds: int, most: float = ma
     return [] if row_groups is None else row_groups.take(index.cpu().numpy()).splits(n_folds, most=most)
 
 
-def likelihood_rows(plan: Plan, n_outputs: int) -> int:
-    """Rows up to which the exact solution of a likelihood is affordable."""
-    affordable = (plan.memory_limit / (COPIES * 8)) ** 0.5
-    most = plan.exact_rows() if plan.device.type == "cuda" else CPU_ROWS / n_outputs**0.5
-    return int(min(affordable, most))
-
-
 def exact_likelihood(
     problem: Problem, index: Tensor, expired: Callable[[], bool] = lambda: False
 ) -> LikelihoodSolution:
@@ -363,9 +349,9 @@ def affordable_polish_steps(problem: Problem, index: Tensor, seconds: float) -> 
     The first process measures it.
     """
     basis, m = problem.basis(index).double(), len(index)
-    rows = problem.basis(index[:KERNEL_ROWS]).double()
+    rows = problem.basis(index[:PANEL_ROWS]).double()
     v = rows.new_ones(m, 1)
-    square = rows.new_ones(min(m, KERNEL_ROWS), min(m, KERNEL_ROWS))
+    square = rows.new_ones(min(m, PANEL_ROWS), min(m, PANEL_ROWS))
     a_pass = seconds_of(lambda: problem.kernel(rows, basis) @ v) * problem.n_candidates / len(rows)
     algebra = seconds_of(lambda: square @ square) * POLISH_CUBES * (m / len(square)) ** 3
     a_pass, algebra = problem.rows.shard.group.first(lambda: (a_pass, algebra))
@@ -375,9 +361,9 @@ def affordable_polish_steps(problem: Problem, index: Tensor, seconds: float) -> 
 @lru_cache
 def _kernel_rate(device: str, n_columns: int) -> float:
     """Seconds per value of a kernel matrix."""
-    X = torch.linspace(-1.0, 1.0, KERNEL_ROWS * n_columns, dtype=torch.float64, device=device).reshape(KERNEL_ROWS, -1)
+    X = torch.linspace(-1.0, 1.0, PANEL_ROWS * n_columns, dtype=torch.float64, device=device).reshape(PANEL_ROWS, -1)
     kernel = Matern32()
-    return seconds_of(lambda: kernel(X, X)) / KERNEL_ROWS**2
+    return seconds_of(lambda: kernel(X, X)) / PANEL_ROWS**2
 
 
 @lru_cache

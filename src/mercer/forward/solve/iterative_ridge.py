@@ -8,6 +8,7 @@ the same steps: each fold has a right-hand side that is zero at its rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,8 +19,8 @@ from torch.nn.functional import pad
 from mercer.codegen.compiled import thin_product
 from mercer.linalg import cholesky, conjugate_gradients, inverse_factor
 
-#: Folds of rows that are left out, at most; their share of all rows, and their rows at most.
-FOLDS, FOLD_SHARE, FOLD_ROWS = 3, 0.1, 500
+#: Folds of rows that are left out, at most; the share of all rows in each, at most; and the rows wanted in all of them.
+FOLDS, FOLD_SHARE, HELD_OUT_ROWS = 3, 0.1, 1500
 #: Relative residual at which steps end: a bound on the error of the solution, as a share of the targets' norm. With
 #: folds their error is measured once the residual is `COARSE`, and steps end at `SHARE` of that error.
 TOLERANCE, COARSE, SHARE = 1e-6, 1e-2, 2e-2
@@ -32,9 +33,8 @@ MIN_ROWS, ROWS_PER_COLUMN = 4000, 600
 #: A float32 factor is a preconditioner of a float64 solution if its rounding is below this share of the penalty.
 ROUNDING_SHARE = 0.3
 #: Norm of the error of a kernel matrix computed in float32, per row and in units of the resolution: 0.12 to 0.24 for
-#: the selected kernels on 3000 normal rows of eight inputs; and if only distances are computed in float64: 0.007 to
-#: 0.019 (3000 rows of pol and diamonds).
-FLOAT32_ERROR, FLOAT64_DISTANCE_ERROR = 0.25, 0.02
+#: the selected kernels on 3000 normal rows of eight inputs.
+FLOAT32_ERROR = 0.25
 #: Rows of the Nyström approximation, and rows of a block at most. 500 and 250 take a quarter fewer steps and nearly
 #: twice as long to prepare (cal_housing and pol, 12 000 rows). `benchmarks/notes/measurements.md` has steps without
 #: blocks.
@@ -44,13 +44,19 @@ NYSTROEM_ROWS, BLOCK_ROWS = 350, 125
 def iterative_folds(n: int, p: int, wanted: bool) -> int | None:
     """Number of folds to leave out, or None if a factor is faster than steps.
 
+    Each fold adds a right-hand side per target. Those of one target cost nothing, since reading the matrix takes the
+    time; several targets take the fewest folds that hold the rows wanted.
+
     >>> iterative_folds(8000, 1, True), iterative_folds(8000, 6, True), iterative_folds(8000, 10, True)
     (3, 1, None)
+    >>> iterative_folds(40_000, 1, True), iterative_folds(40_000, 22, True)
+    (3, 1)
     """
     columns = n // ROWS_PER_COLUMN // p
     if n < MIN_ROWS or columns < 1 + wanted:
         return None
-    return min(FOLDS, columns - 1) if wanted else 0
+    enough = FOLDS if p == 1 else math.ceil(HELD_OUT_ROWS / (FOLD_SHARE * n))
+    return min(FOLDS, enough, columns - 1) if wanted else 0
 
 
 def fold_rows(n: int, folds: int) -> Tensor:
@@ -61,7 +67,7 @@ def fold_rows(n: int, folds: int) -> Tensor:
     >>> fold_rows(30, 2).tolist()
     [0, 5, 11, 17, 23, 29]
     """
-    return torch.linspace(0, n - 1, folds * min(int(FOLD_SHARE * n), FOLD_ROWS)).long()
+    return torch.linspace(0, n - 1, min(folds * int(FOLD_SHARE * n), HELD_OUT_ROWS)).long()
 
 
 def float32_storage_suffices(n: int, penalty: float) -> bool:
@@ -84,15 +90,6 @@ def float32_kernel_suffices(n: int, penalty: float) -> bool:
     (True, False)
     """
     return FLOAT32_ERROR * n * torch.finfo(torch.float32).eps < ROUNDING_SHARE * penalty
-
-
-def float64_distances_suffice(n: int, penalty: float) -> bool:
-    """Whether everything but the distances may be computed in float32.
-
-    >>> float64_distances_suffice(12_000, 1e-4), float64_distances_suffice(12_000, 3e-5)
-    (True, False)
-    """
-    return FLOAT64_DISTANCE_ERROR * n * torch.finfo(torch.float32).eps < ROUNDING_SHARE * penalty
 
 
 class FoldedSystem:
