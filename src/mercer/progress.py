@@ -293,4 +293,4 @@ class FitTasks:
 def _bar(name: str) -> Any:
     from tqdm.auto import tqdm
 
-    return tqdm(desc=name, unit="", bar_format="{desc}: {n_fmt}/{total_fmt} [{elapsed}] {postfix}")
+    return tqdm(desc=name, unit="", bar_format="{desc}: {n_fmt}/{total_fmt} [{elapsed}]{postfix}")

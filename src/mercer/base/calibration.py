@@ -165,7 +165,8 @@ def shrink_towards_rates(
         more = float(minimize_scalar(lambda m: loss((1 - m) * mixed + m * rate), bounds=(0.0, 1.0), method="bounded").x)
         more = more if loss((1 - more) * mixed + more * rate) < loss(rate) else 1.0
     kept = (1 - more) * (1 - share)
-    return link if kept > 1 - LEAST_SHARE else Shrunk(link, 1 - kept, _mean(target, rates, share, more))
+    both = (1 - more) * share * target + more * rates  # towards which both shrinkages together shrink
+    return link if kept > 1 - LEAST_SHARE else Shrunk(link, 1 - kept, both / both.sum())
 
 
 def class_rates(true: np.ndarray, weight: np.ndarray, n_classes: int, least: float) -> np.ndarray:
@@ -183,12 +184,6 @@ def class_rates(true: np.ndarray, weight: np.ndarray, n_classes: int, least: flo
 def shrinkage_share(gain: np.ndarray, weight: np.ndarray, chance: float) -> float:
     """The share of a gain that may be chance, ½ (standard error / (gain − chance))²; weights have sum one."""
     return 1 - shrinkage_factor(torch.as_tensor(gain - chance), torch.as_tensor(weight))
-
-
-def _mean(target: np.ndarray, rates: np.ndarray, share: float, more: float) -> np.ndarray:
-    """The probabilities towards which both shrinkages together shrink."""
-    both = (1 - more) * share * target + more * rates
-    return both / both.sum()
 
 
 def calibration_error(p: np.ndarray, truth: np.ndarray, weight: np.ndarray, bins: int = 15) -> float:

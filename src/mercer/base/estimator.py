@@ -20,8 +20,6 @@ from torch import Tensor
 
 from mercer.base.out_of_fold import N_FOLDS
 from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, CYCLES, PLACES, SECONDS, TEXTS, literal
-from mercer.data.shard import ONE_PROCESS, Group
-from mercer.engine.plan import generator
 from mercer.preprocessing.columns import column_table
 
 #: The environment variable with the address of the documentation: a server, or file:///… of a local build.
@@ -246,12 +244,6 @@ class BaseKernelEstimator(SaveMixin, CallbackSupportMixin, BaseEstimator):
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = not self._pairwise
         tags.input_tags.sparse = True
         return tags
-
-    def _generator(self, group: Group = ONE_PROCESS) -> np.random.Generator:
-        """The random numbers of a fit, the same on all processes."""
-        rng = generator(self.random_state)
-        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
-        return rng
 
     def _keep(self, **fitted: Any) -> Self:
         return keep(self, **fitted)

@@ -83,8 +83,10 @@ def column_place(groups: Any, names: list[str], known: CalibrationGroups | None)
     wanted = f"a column with at least {ROWS_PER_GROUP} held-out rows per value"
     listed = f"{wanted}: {', '.join(names[j] for j in usable)}" if usable else f"None, since no column is {wanted}"
     by_place = isinstance(groups, int | np.integer) and not isinstance(groups, bool)
-    place = int(groups) if by_place else names.index(groups) if groups in names else -1
-    require(place in usable, "groups", listed, groups)
+    by_name = isinstance(groups, str) and groups in names
+    place = int(groups) if by_place else names.index(groups) if by_name else -1
+    seen = groups if by_place or isinstance(groups, str) else f"values of type {type(groups).__name__}"
+    require(place in usable, "groups", listed, seen)
     return place
 
 
@@ -117,8 +119,8 @@ class CalibrationRows:
         """The rows of these indices of a table."""
         index = torch.as_tensor(index).cpu()
         table = data.rows.fetch(index).double().cpu().numpy()
-        together = None if data.row_groups is None else data.row_groups.take(index.numpy())
-        return cls(rows.double().cpu().numpy(), table, together, data.table)
+        row_groups = None if data.row_groups is None else data.row_groups.take(index.numpy())
+        return cls(rows.double().cpu().numpy(), table, row_groups, data.table)
 
 
 @dataclass(frozen=True)
@@ -146,11 +148,11 @@ class Intervals:
     ) -> Intervals:
         """From residuals and the model's own scale, both n × p; a local scale is added where it pays."""
         scores = residuals / np.maximum(scale, np.finfo(float).tiny)
-        together = calibration.row_groups
-        folds = None if together is None else together.folds(FOLDS)
+        row_groups = calibration.row_groups
+        folds = None if row_groups is None else row_groups.folds(FOLDS)
         local, further = fit_local_scale(calibration.rows, values, scores, weight, calibration.table, folds)
         scores = scores / further
-        found = cls.of(scores, weight, local, together)
+        found = cls.of(scores, weight, local, row_groups)
         groups = CalibrationGroups.of(calibration.table, calibration.codes, scores, weight)
         share = found.n_rows / max(int((weight > 0).sum()), 1)
         return replace(found, groups=None if groups is None else replace(groups, share=share))

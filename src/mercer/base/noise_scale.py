@@ -12,6 +12,7 @@ the rows, ordered by prediction, rose from 0.69 to 0.81 (before single columns w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,12 +58,12 @@ class LocalScale:
 
     def at(self, rows: np.ndarray, values: np.ndarray, table: np.ndarray | None = None) -> np.ndarray:
         """The scale at rows with these predictions, n × p; `table` has their coordinates in the table."""
+        table = np.empty((len(rows), 0)) if table is None else table[:, self.columns]
         around = _around(rows, self.centres, self.unit)
-        steps = _steps(np.empty((len(rows), 0)) if table is None else table[:, self.columns], self.knots)
+        features = _ScaleFeatures(around, _positions(table, self.knots), values, self.level)
         out = np.empty_like(values)
         for k in range(values.shape[1]):
-            phi = _features(around, steps, values[:, k], self.level[:, k])
-            phi = (phi - self.middle[:, k]) / self.width[:, k]
+            phi = (features.at(k) - self.middle[:, k]) / self.width[:, k]
             out[:, k] = np.clip(phi @ self.weights[:, k], self.lowest[k], self.highest[k] + BEYOND)
         return np.exp(out)
 
@@ -84,13 +85,13 @@ class _ScaleFeatures:
 
     around: np.ndarray
     positions: np.ndarray  # of columns between their knots, n × D
-    knots: np.ndarray  # D × K
     values: np.ndarray
     level: np.ndarray
 
-    def at(self, k: int, columns: np.ndarray) -> np.ndarray:
+    def at(self, k: int, columns: Any = slice(None)) -> np.ndarray:
         """The features of output `k` with these columns."""
-        return _features(self.around, _tents(self.positions[:, columns]), self.values[:, k], self.level[:, k])
+        z = np.clip((self.values[:, k] - self.level[0, k]) / self.level[1, k], -1e3, 1e3)
+        return np.column_stack([self.around, _tents(self.positions[:, columns]), z, z**2])
 
 
 def fit_local_scale(
@@ -118,7 +119,7 @@ def fit_local_scale(
     table = np.empty((len(rows), 0)) if table is None or table.shape[1] > WIDE else table
     knots = _knots(table[weight > 0])
     level = np.stack([values.mean(0), values.std(0) + np.finfo(float).tiny])
-    features = _ScaleFeatures(_around(rows, centres, unit), _positions(table, knots), knots, values, level)
+    features = _ScaleFeatures(_around(rows, centres, unit), _positions(table, knots), values, level)
     w = weight / weight[weight > 0].mean()
     logs = np.log(np.abs(residuals) + floor)
     folds = np.random.default_rng(0).permutation(len(logs)) % FOLDS if folds is None else folds
@@ -176,10 +177,6 @@ def _tents(positions: np.ndarray) -> np.ndarray:
     return tents.reshape(len(positions), -1)
 
 
-def _steps(table: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    return _tents(_positions(table, knots))
-
-
 def _leading(positions: np.ndarray, logs: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The sorted columns that explain most of the logarithms by means near each knot."""
     D = positions.shape[1]
@@ -202,11 +199,6 @@ def _around(rows: np.ndarray, centres: np.ndarray, unit: float) -> np.ndarray:
     two = np.partition(distance, 1, axis=1)[:, :2]
     nearest = np.where(two[:, 0] < 1e-9, two[:, 1], two[:, 0])
     return np.column_stack([np.exp(-0.5 * np.minimum(distance, 40.0) ** 2), np.log(nearest + 1e-3)])
-
-
-def _features(around: np.ndarray, steps: np.ndarray, values: np.ndarray, level: np.ndarray) -> np.ndarray:
-    z = np.clip((values - level[0]) / level[1], -1e3, 1e3)
-    return np.column_stack([around, steps, z, z**2])
 
 
 def _ridge(phi: np.ndarray, n_centres: int, logs: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:

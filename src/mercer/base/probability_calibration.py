@@ -106,13 +106,9 @@ def fit_power_and_bias(held_out: LabelledProbabilities, largest_exponent: float 
     weight = rows.weight / rows.weight.sum()
     chance = 0.5 * (n_classes - 1) * float(weight @ weight)
     share = shrinkage_share(rows.gain(found, rates), weight, chance)
-    return _shrunk(found, rates, share)
-
-
-def _shrunk(link: PowerAndBias, rates: np.ndarray, share: float) -> PowerAndBias:
-    """The log odds (1 − share) times those of `link` over `rates`: the log loss is convex in the share."""
-    bias = (1 - share) * link.bias + share * np.log(rates)
-    return PowerAndBias(link.log_floor, (1 - share) * link.exponent, bias)
+    # log odds over the rates are 1 − share times as large: the log loss is convex in the share
+    bias = (1 - share) * found.bias + share * np.log(rates)
+    return PowerAndBias(found.log_floor, (1 - share) * found.exponent, bias)
 
 
 def _fitted(

@@ -23,6 +23,10 @@ from mercer.preprocessing.read import read_new
 
 #: Levels of the quantiles of scores that are a standard deviation below and above the mean of normal ones.
 ONE_DEVIATION = norm.cdf([-1.0, 1.0])
+#: The share of the rows of a fit within their reach: rows beyond it are far from them.
+WITHIN = 0.99
+#: The least mean curvature of a loss: that of probabilities of 1e-6.
+LEAST_CURVATURE = 1e-6
 #: Draws that average over functions.
 DRAWS = 512
 

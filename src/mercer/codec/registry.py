@@ -67,9 +67,7 @@ MODULES = (
 )
 #: Old names of classes, as earlier versions wrote them, and their names today.
 RENAMED: dict[str, str] = {
-    "border.ByLevel": "preprocessing.ByLevel",
     "border.ClassTargets": "preprocessing.ClassTargets",
-    "border.Code": "preprocessing.Code",
     "border.Coded": "preprocessing.EncodedTable",
     "border.Constants": "preprocessing.Constants",
     "border.Counts": "preprocessing.Counts",
@@ -77,9 +75,7 @@ RENAMED: dict[str, str] = {
     "border.Cycle": "preprocessing.Cyclic",
     "border.Day": "preprocessing.DayNumber",
     "border.DayMeans": "preprocessing.DayTargetMean",
-    "border.DecisionClassifier": "base.DecisionClassifier",
     "border.Described": "preprocessing.ColumnDescription",
-    "border.Face": "base.BaseKernelEstimator",
     "border.FloorAndPower": "base.FloorAndPower",
     "border.InputMap": "preprocessing.InputMap",
     "border.Intervals": "base.Intervals",
@@ -96,7 +92,6 @@ RENAMED: dict[str, str] = {
     "border.Temperature": "base.Temperature",
     "border.Truth": "preprocessing.BooleanCode",
     "border.Value": "preprocessing.Value",
-    "border.WeighsClasses": "base.ClassWeightMixin",
     "empirical.Ensemble": "empirical.MemberEnsemble",
     "empirical.Member": "empirical.EnsembleMember",
     "forward.Final": "forward.FittedExpansion",

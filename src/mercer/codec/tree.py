@@ -76,18 +76,6 @@ def transformers() -> dict[str, type]:
     }
 
 
-def transformer_named(name: str) -> type:
-    """The class of scikit-learn that a file names, where it is one of these."""
-    known = transformers()
-    require(name in known, "a class in the file", f"one of {', '.join(known)}", name)
-    return known[name]
-
-
-def fitted_state(value: Any) -> dict[str, Any]:
-    """The attributes of a transformer that are not parameters."""
-    return {name: held for name, held in vars(value).items() if name not in value.get_params(deep=False)}
-
-
 def new_transformer(cls: Any, parameters: dict[str, Any], version: Any) -> Any:
     """An unfitted transformer; its parameters are checked by scikit-learn."""
     known = cls._get_param_names()
@@ -177,11 +165,12 @@ class Encoder:
     def _transformer(self, value: Any, where: str) -> dict[str, Any]:
         """A transformer or pipeline of scikit-learn."""
         name = type(value).__name__
-        fitted = {key: held for key, held in fitted_state(value).items() if key not in LEFT_OUT}
+        given = value.get_params(deep=False)
+        fitted = {key: held for key, held in vars(value).items() if key not in (*given, *LEFT_OUT)}
         return {
             "class": PREFIX + name,
             "version": sklearn.__version__,
-            "parameters": self._each(value.get_params(deep=False), name),
+            "parameters": self._each(given, name),
             "fitted": self._each(fitted, name),
         }
 
@@ -307,7 +296,9 @@ class Decoder:
         return np.dtype(name)
 
     def _transformer(self, node: dict[str, Any], depth: int) -> Any:
-        cls: Any = transformer_named(node["class"])
+        known = transformers()
+        require(node["class"] in known, "a class in the file", f"one of {', '.join(known)}", node["class"])
+        cls: Any = known[node["class"]]
         complete = "parameters" in node and "fitted" in node
         require(complete, f"a {cls.__name__} in the file", "with parameters and fitted", sorted(node))
         made = new_transformer(cls, self._mapping(node["parameters"], depth), node.get("version"))

@@ -176,6 +176,14 @@ class ClosedForm:
         first = c1 - 2 * c2
         return 2 * c0 / first, replace(self, polynomial=(first, c2) if c2 else (first,))
 
+    def value(self, b: float) -> float:
+        """The value at b.
+
+        >>> ClosedForm(root=True, polynomial=(1, 1), base_factor=1.0).value(2.0) * math.e**2
+        3.0...
+        """
+        return (1 + self.linear * b + self.quadratic * b * b) * 2 ** (-self.rate * b)
+
     def reach(self) -> float:
         """The b from which on the value is below `LEAST`, by bisection, since the value decreases."""
         low, high = 0.0, 1e4 / self.rate

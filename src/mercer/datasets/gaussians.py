@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from mercer.datasets.synthetic import Sample, refuse_negative
+from mercer.datasets.synthetic import Sample
+from mercer.parts import require
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ def make_redundant_gaussians(
     >>> X.shape, bool(np.abs(X[:, 2:4] - X[:, :2]).max() < 0.1)
     ((200, 6), True)
     """
-    refuse_negative(copy_noise=copy_noise)
+    require(copy_noise >= 0, "copy_noise", "at least 0", copy_noise)
     state = check_random_state(random_state)
     X, y = THREE_GAUSSIANS.sample(n_samples, state)
     copies = X + copy_noise * state.normal(size=X.shape)

@@ -15,6 +15,8 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Bunch
 
+from mercer.parts import require
+
 
 def available() -> list[str]:
     """Return the names that `load` accepts: those of the files in the ``MERCER_DATA`` folder."""
@@ -23,8 +25,7 @@ def available() -> list[str]:
 
 def load(name: str) -> Bunch:
     """Load a data set: its arrays, and `info` as a dict."""
-    if name not in available():
-        raise ValueError(f"name must be one of {available()}, got {name!r}")
+    require(name in available(), "name", f"one of {available()}", name)
     path = _folder() / f"{name}.npz"
     arrays = _arrays(path)
     if not {"X", "y"} <= arrays.keys() and "series" not in arrays:
@@ -72,6 +73,5 @@ def _parsed(path: Path, info: Any) -> dict[str, Any]:
         parsed = json.loads(info)
     except (TypeError, ValueError):
         parsed = None
-    if not isinstance(parsed, dict):
-        raise ValueError(f"{path}: info must be a JSON object as text, got {str(info)[:60]!r}")
+    require(isinstance(parsed, dict), f"{path}: info", "a JSON object as text", str(info)[:60])
     return parsed

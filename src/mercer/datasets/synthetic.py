@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 from sklearn.utils import check_random_state
 
+from mercer.parts import require
+
 Sample = tuple[np.ndarray, np.ndarray]
 
 
@@ -32,7 +34,7 @@ def make_sinc(
     >>> y.round(3).tolist()
     [-0.054, -0.192, 1.0, -0.192, -0.054]
     """
-    refuse_negative(noise=noise)
+    require(noise >= 0, "noise", "at least 0", noise)
     x = np.linspace(*interval, n_samples)
     return x[:, None], np.sinc(x / np.pi) + _gaussian_noise(n_samples, noise, random_state)
 
@@ -47,8 +49,7 @@ def make_sin2(n_samples: int = 200, *, snr: float = 2.0, random_state: Any = Non
     >>> X.shape, bool(np.allclose(y, np.sin(2 * np.pi * X[:, 0]) ** 2))
     ((1000, 1), True)
     """
-    if not snr > 0:
-        raise ValueError(f"snr must be positive, got {snr!r}")
+    require(snr > 0, "snr", "positive", snr)
     state = check_random_state(random_state)
     x = state.uniform(size=n_samples)
     return x[:, None], np.sin(2 * np.pi * x) ** 2 + _gaussian_noise(n_samples, (0.125 / snr) ** 0.5, state)
@@ -92,9 +93,8 @@ def make_random_function(
     >>> X.shape, y.shape
     ((500, 10), (500,))
     """
-    if inputs not in ("uniform", "normal"):
-        raise ValueError(f"inputs must be 'uniform' or 'normal', got {inputs!r}")
-    refuse_negative(noise=noise)
+    require(inputs in ("uniform", "normal"), "inputs", "'uniform' or 'normal'", inputs)
+    require(noise >= 0, "noise", "at least 0", noise)
     state = check_random_state(random_state)
     draw = state.uniform if inputs == "uniform" else state.normal
     terms = []
@@ -147,7 +147,7 @@ def make_smooth_regression(
     >>> X.shape, bool(0 <= y.min() <= y.max() <= 1 + np.linalg.norm(ARM_TARGET))
     ((1000, 8), True)
     """
-    refuse_negative(noise=noise)
+    require(noise >= 0, "noise", "at least 0", noise)
     state = check_random_state(random_state)
     X, y = np.empty((n_rows, n_features), dtype), np.empty(n_rows, dtype)
     blocks = [slice(start, start + block_rows) for start in range(0, n_rows, block_rows)]
@@ -181,10 +181,3 @@ def _random_rotation(n: int, state: np.random.RandomState) -> np.ndarray:
     """Uniform over the orthogonal matrices: the Q of a normal matrix, with the signs of R's diagonal."""
     Q, R = np.linalg.qr(state.normal(size=(n, n)))
     return Q * np.sign(np.diag(R))
-
-
-def refuse_negative(**parameter: float) -> None:
-    """Refuse numbers below zero by name."""
-    for name, value in parameter.items():
-        if not value >= 0:
-            raise ValueError(f"{name} must be at least 0, got {value!r}")

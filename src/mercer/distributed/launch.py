@@ -24,8 +24,10 @@ def init(timeout: float = TIMEOUT, backend: str = "auto") -> Group:
 
     Parameters
     ----------
-    timeout : seconds after which a process that does not answer ends the fit of all others.
-    backend : "gloo", "nccl" or "auto", which takes NCCL if every process of this machine has its own GPU.
+    timeout : float, default 600
+        Seconds after which a process that does not answer ends the fit of all others.
+    backend : "gloo", "nccl" or "auto", default "auto"
+        "auto" takes NCCL if every process of this machine has its own GPU.
 
     Examples
     --------

@@ -66,7 +66,7 @@ class EnsembleClassifier(UncertainVotes, EnsembleEstimator):
     max_iter: Annotated[int, integer()] = 100
     literal: Annotated[bool, BOOL] = False
 
-    _classes: ClassVar[bool] = True
+    _is_classifier: ClassVar[bool] = True
 
     def _learner(self, clock: Clock) -> MemberLearner:
         margins = Margins(self.initial_margin, self.learning_rate, self.tol, self.max_iter, self.literal)

@@ -276,7 +276,7 @@ class Widths:
         if D < 2 or part.n_rows < ROWS_A_COLUMN * D:
             return cls(distance, D, None, distance)
         X = part.rows.take(np.arange(part.n_rows)).double()
-        group = None if sample.groups is None else torch.as_tensor(sample.groups)
+        group = None if sample.column_groups is None else torch.as_tensor(sample.column_groups)
         relevance = relevances(X, part.Y.double(), part.weight.double(), group).double().cpu().clamp(min=1e-6)
         scaled = X.cpu() * relevance
         apart = float(torch.cdist(scaled, scaled).mean())

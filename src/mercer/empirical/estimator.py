@@ -25,7 +25,7 @@ from mercer.empirical.learners import MemberLearner
 from mercer.empirical.problem import MemberProblem, member_problem, pair_problems
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
-from mercer.engine.plan import Sample
+from mercer.engine.plan import Sample, generator
 from mercer.forward.expansion import Objective
 from mercer.losses import Squared
 from mercer.preprocessing.duplicates import collect_small_table, merged
@@ -181,7 +181,7 @@ class EnsembleEstimator(BaseKernelEstimator):
     n_jobs: Annotated[int | None, JOBS] = None
 
     #: Whether the targets are classes.
-    _classes: ClassVar[bool] = False
+    _is_classifier: ClassVar[bool] = False
 
     # Hooks of subclasses
 
@@ -219,7 +219,7 @@ class EnsembleEstimator(BaseKernelEstimator):
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
         group = current_group()
-        clock, rng = Clock(self.time_budget, group=group), self._generator(group)
+        clock, rng = Clock(self.time_budget, group=group), generator(self.random_state, group)
         task = self._task(X, y, sample_weight, group)
         candidates, report = self._candidates().resolved(task.sample, task.unit, clock, rng)
         problems = self._problems(task, candidates.kernels, rng)
@@ -233,17 +233,17 @@ class EnsembleEstimator(BaseKernelEstimator):
         """Read the table and code it."""
         # every process has all rows and trains a share of the members
         readers = group if isinstance(X, RowSource) and X.shard.divided else ONE_PROCESS
-        given = read(self, X, y, sample_weight, classes=self._classes, group=readers)
+        given = read(self, X, y, sample_weight, classes=self._is_classifier, group=readers)
         given = collect_small_table(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
-        targets = code_targets(given.y, weight, classes=self._classes)
+        targets = code_targets(given.y, weight, classes=self._is_classifier)
         given, Y = merged(replace(given, weight=weight), targets.encode(given.y))
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=False)
         coded, w = (torch.as_tensor(part, dtype=torch.float64, device=plan.device) for part in (Y, given.weight))
         groups = None if given.layout is None else given.layout.group
         sample = Sample(inputs.rows(given.rows, plan), coded, w, plan, groups)
-        n_classes = len(targets.classes) if self._classes else 0
+        n_classes = len(targets.classes) if self._is_classifier else 0
         return EnsembleTask(given, targets, inputs, sample, unit, n_classes, self._pairs(n_classes))
 
     def _problems(self, task: EnsembleTask, kernels: Any, rng: np.random.Generator) -> list[MemberProblem]:
@@ -282,7 +282,7 @@ class EnsembleEstimator(BaseKernelEstimator):
             "targets_": task.targets,
             "inputs_": task.inputs,
             "dtype_": str(task.sample.plan.dtype).removeprefix("torch."),
-            "classes_": task.targets.classes if self._classes else None,
+            "classes_": task.targets.classes if self._is_classifier else None,
             "ensemble_": ensemble,
             "_objectives": tuple(
                 Objective(Squared(), training.c, 1.0, 1.0, problem.sample.total_weight) for problem in refits.problems

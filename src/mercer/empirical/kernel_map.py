@@ -19,6 +19,7 @@ from mercer.base.parameters import NONE, check, integer, number, part_of
 from mercer.clock import Clock
 from mercer.data import RowSource
 from mercer.engine import Plan, each_block, make_plan
+from mercer.engine.plan import generator
 from mercer.forward.criteria import Criterion
 from mercer.forward.nystroem import select_basis
 from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Precomputed, as_kernel
@@ -214,7 +215,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the rows and factor their kernel matrix."""
         check(self)
-        clock, rng = Clock(self.time_budget), self._generator()
+        clock, rng = Clock(self.time_budget), generator(self.random_state)
         given, targets = self._given(X, y, sample_weight)
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         inputs = find_inputs(given, given.y[:, None], plan, self.scale_inputs, may_bend=False)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from mercer.data import ArrayRows, RowSource, as_source
+from mercer.data import ArrayRows, RowSource
 from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.columns import TableMap
-from mercer.preprocessing.columns_read import Constants, HeldRows, dense_or_sparse, new_numbers_or_columns
-from mercer.preprocessing.read import read_new
-from mercer.preprocessing.validate import host
+from mercer.preprocessing.columns_read import Constants, HeldRows
+from mercer.preprocessing.read import new_table, read_new
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,8 @@ class Inputs:
         table = getattr(model, "table_", None)
         if table is None:
             return cls(read_new(model, X), None, None, getattr(model, "constants_", None))
-        columns = _raw_columns(model, X)
+        columns = new_table(model, X)
+        assert isinstance(columns, list)
         return cls(read_new(model, columns), columns, table)
 
     def values(self, index: np.ndarray, columns: Sequence[int]) -> np.ndarray:
@@ -107,15 +106,3 @@ def groups_of(table: TableMap | None, n_coordinates: int) -> list[list[int]]:
         return [[d] for d in range(n_coordinates)]
     column = table.layout.column
     return [np.flatnonzero(column == c).tolist() for c in range(table.n_columns)]
-
-
-def _raw_columns(estimator: Any, X: Any) -> list[RawColumn]:
-    """New rows column by column, in the order of `fit`, for a model of columns that were not all numbers."""
-    if isinstance(X, RowSource | str | os.PathLike):
-        source = as_source(
-            X, names=getattr(estimator, "feature_names_in_", None), target=getattr(estimator, "target_column_", None)
-        )
-        X = source.columns() if source.mixed else source.take(np.arange(source.n_rows))
-    found = new_numbers_or_columns(host(dense_or_sparse(X, estimator)), estimator)
-    assert isinstance(found, list)
-    return found

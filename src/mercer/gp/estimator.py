@@ -17,7 +17,7 @@ from mercer.clock import Clock
 from mercer.data import current_group
 from mercer.data.shard import ONE_PROCESS
 from mercer.engine import make_plan
-from mercer.engine.plan import Sample
+from mercer.engine.plan import Sample, generator
 from mercer.evidence.approximations import Approximation
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
 from mercer.evidence.posterior import Posterior
@@ -62,7 +62,7 @@ class SparseGP(BaseKernelEstimator):
 
     Parameters
     ----------
-    n_inducing : int
+    n_inducing : int, default 500 (classifiers: 100)
         Inducing inputs M; also the rows of the subset for ``approximation="sd"``.
     approximation : "auto", a name or an Approximation, default "auto"
         "spgp" (α = 1); "variational", Titsias' bound (α = 0, less tr(K − Q)/2σ²; ours, for numbers only); "pp" and
@@ -86,7 +86,7 @@ class SparseGP(BaseKernelEstimator):
         One length-scale per input; "auto" where there are rows enough for it.
     tuning_rows : int, default 1000
         Rows on which kernels are tuned or compared before the search.
-    max_iter : int
+    max_iter : int, default 100 (classifiers: 50)
         Steps of Adam on random parts of the rows, and the largest number of steps of L-BFGS on all rows after it (a
         quarter of it where inducing inputs move by another evidence than Titsias' bound, which would fit the noise).
         L-BFGS runs alone where inducing inputs stand still and rows are few. "svgp" takes ten times as many steps on
@@ -161,7 +161,7 @@ class SparseGP(BaseKernelEstimator):
     n_restarts: Annotated[int, integer(0)] = 0
 
     #: Whether the targets are classes.
-    _classes: ClassVar[bool] = False
+    _is_classifier: ClassVar[bool] = False
 
     @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -173,7 +173,7 @@ class SparseGP(BaseKernelEstimator):
         approximation = self._prior()
         group = ONE_PROCESS if approximation.dense else current_group()  # dense models see few rows, every process all
         clock = Clock(self.time_budget, group=group)
-        table = read(self, X, self._beside_noise(y), sample_weight, classes=self._classes, group=group)
+        table = read(self, X, self._beside_noise(y), sample_weight, classes=self._is_classifier, group=group)
         given = collect_small_table(table, MERGED_ROWS)
         approximation = self._for_rows(given, approximation)
         made = partial(self._fitted, given, approximation, clock)
@@ -284,12 +284,12 @@ class SparseGP(BaseKernelEstimator):
             columns = given.rows.n_columns
             require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
             inducing = inputs.kernel_rows(points, plan)
-        rng = self._generator(given.shard.group)
+        rng = generator(self.random_state, given.shard.group)
         return inputs, GPTask(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
 
     def _point(self, kernel: Kernel, noise: float, data: Sample, *, noisy: bool) -> Point:
         """The start of a search; `noisy` tells whether the likelihood has a noise variance."""
-        return Point(kernel, noise, groups=data.groups, priors=resolve_priors(self.priors, kernel, noisy))
+        return Point(kernel, noise, groups=data.column_groups, priors=resolve_priors(self.priors, kernel, noisy))
 
     def _maximise(
         self,

@@ -247,7 +247,7 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
                     device=data.plan.device,
                     n_rows=max(len(chosen), 2),
                     ard=self.ard,
-                    groups=data.groups,
+                    groups=data.column_groups,
                     max_iter=50,
                     tol=1e-6,
                     random_state=seed,

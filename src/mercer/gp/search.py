@@ -124,7 +124,7 @@ def best_family(
             Z = data.rows.take(index).to(data.plan.device, data.plan.dtype)
             trial = explore(
                 evidence,
-                Point(kernel, basis=Z, groups=data.groups),
+                Point(kernel, basis=Z, groups=data.column_groups),
                 data,
                 rng=same_rng,
                 n_steps=FAMILY_STEPS,

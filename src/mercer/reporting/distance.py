@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from scipy.stats import chi2
 
-from mercer.forward.uncertainty import WITHIN, basis_distances
+from mercer.base.uncertainty import WITHIN
+from mercer.forward.uncertainty import basis_distances
 from mercer.kernels import Kernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read_new

@@ -50,7 +50,7 @@ body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,
 a{color:var(--link)}a:focus-visible,.scroll:focus-visible{outline:3px solid var(--link);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{left:8px;top:8px;background:var(--page);padding:6px 10px}
 header,main,footer{max-width:62rem;margin:0 auto;padding:0 1.1rem}
-header{padding-top:1.8rem}h1{font-size:1.7rem;line-height:1.25;margin:0;overflow-wrap:anywhere}
+header{padding-top:1.8rem}h1{font-size:min(1.7rem,5.8vw);line-height:1.25;margin:0;overflow-wrap:anywhere}
 h2{font-size:1.25rem;margin:0 0 .6rem}
 .by{color:var(--soft);margin:.3rem 0 1rem;overflow-wrap:anywhere}
 nav ul{list-style:none;margin:0 0 1rem;padding:0;display:flex;flex-wrap:wrap;gap:.3rem .9rem}
@@ -73,7 +73,8 @@ svg .knots{fill:none;stroke-linecap:round;stroke-width:6}
 .scroll{overflow-x:auto;max-width:100%;margin:.8rem 0}
 table{border-collapse:collapse;font-size:.9rem}caption{text-align:left;white-space:nowrap;color:var(--soft);padding-bottom:.25rem}
 th,td{padding:.22rem .8rem .22rem 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}td.n{white-space:nowrap}
+@media(max-width:480px){th,td{padding-right:.55rem}}
 footer{color:var(--soft);font-size:.85rem;padding-bottom:2rem}
 @media print{nav,.skip{display:none}body{font-size:11pt;background:#fff;color:#000}section{break-inside:avoid-page}
 .scroll{overflow:visible}:root{--page:#fff;--text:#000;--soft:#444;--line:#bbb;--card:#fff;--c0:#1f6fb4;--c1:#c8501e}}
