@@ -38,6 +38,8 @@ from mercer.datasets import make_smooth_regression
 PICTURE, PAGE = Path("demo.png"), Path("report.html")
 #: Seconds that the classifier may take.
 CLASSES = 8.0
+#: Basis vectors of the compressed regression.
+FEW = 1000
 
 
 @contextmanager
@@ -133,6 +135,9 @@ def main() -> None:
     found = compare("Regression: the hand of an eight-link robot arm", "of the variance not explained", models, data)
     model = models["mercer.KernelBoostingRegressor"]
     print(f"  why it stopped: {model.stop_reason_}")
+    with busy(f"mercer.compress to {FEW} basis vectors"):
+        small = mercer.compress(model, data[0], data[2], n_basis=FEW)
+    print(f"{100 * (1 - small.score(data[1], data[3])):7.2f} % with {len(small.basis_)} of {len(model.basis_)} vectors")
     X, y = load_digits(return_X_y=True)
     compare(
         "Classification: handwritten digits",

@@ -8,8 +8,13 @@ from typing import Any
 
 import mlflow
 import mlflow.pyfunc
+from mlflow.models import ModelSignature
+from mlflow.types import ParamSchema, ParamSpec
 
 import mercer
+
+#: Parameters of `predict` must be declared, with a default: 0 asks for predictions without intervals.
+SIGNATURE = ModelSignature(params=ParamSchema([ParamSpec("coverage", "double", 0.0)]))
 
 
 class MercerModel(mlflow.pyfunc.PythonModel):
@@ -18,11 +23,10 @@ class MercerModel(mlflow.pyfunc.PythonModel):
     def load_context(self, context: Any) -> None:
         self.model = mercer.load(context.artifacts["model"])
 
-    def predict(self, context: Any, model_input: Any, params: dict[str, Any] | None = None) -> Any:
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+        # MLflow reads type hints as a schema of the inputs, so there are none.
         coverage = (params or {}).get("coverage")
-        if coverage is None:
-            return self.model.predict(model_input)
-        return self.model.predict_interval(model_input, coverage)
+        return self.model.predict_interval(model_input, coverage) if coverage else self.model.predict(model_input)
 
 
 def save(model: Any, folder: str) -> None:
@@ -32,7 +36,11 @@ def save(model: Any, folder: str) -> None:
         mercer.save(model, file)
         requirements = [f"mercer=={mercer.__version__}"]
         mlflow.pyfunc.save_model(
-            folder, python_model=MercerModel(), artifacts={"model": file}, pip_requirements=requirements
+            folder,
+            python_model=MercerModel(),
+            artifacts={"model": file},
+            pip_requirements=requirements,
+            signature=SIGNATURE,
         )
 
 

@@ -120,6 +120,7 @@ def chromium() -> Iterator[Tab]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run"]
         options += [f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-sync"]
+        options += ["--disable-quic", "--disable-background-networking", "--disable-component-update"]
         process = subprocess.Popen(
             [program, *options], preexec_fn=wire, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -41,10 +41,12 @@ def test_optuna_finds_as_good_a_model_as_its_best_trial():
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_of_mlflow_predicts_the_same(tmp_path):
     made = recipe("mlflow_model", "mlflow")
-    model = mercer.GreedyKernelRegressor(20, **FIXED, random_state=0).fit(X, Y)
+    model = mercer.KernelBoostingRegressor(**FIXED, random_state=0).fit(X, Y)
     made.save(model, str(tmp_path / "model"))
     loaded = made.mlflow.pyfunc.load_model(str(tmp_path / "model"))
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    intervals = loaded.predict(X, params={"coverage": 0.8})
+    np.testing.assert_array_equal(intervals, model.predict_interval(X, 0.8))
 
 
 @pytest.mark.filterwarnings("ignore")

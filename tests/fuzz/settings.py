@@ -79,6 +79,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "n_members": (1, 2, 3),
     "n_restarts": (0, 1),
     "n_rows": (2, 5, 100, 1000),
+    "newton_steps": (1, 3),
     "optimize_inducing": (True, False, "auto"),
     "optimize_kernel": (True, False, "auto"),
     "compression_tol": (0.001, 0.01, 0.5),

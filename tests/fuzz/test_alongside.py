@@ -41,6 +41,7 @@ def resident() -> int:
     return int(told.read_text().split()[1]) * 4096 if told.exists() else 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("how", "warm", "n_fits"), [(QUICK, 10, 16), (TUNED, 1, 4)], ids=["given", "tuned"])
 @pytest.mark.parametrize("name", FLAGSHIPS)
 def test_many_fits_leave_memory_flat(name, how, warm, n_fits):
