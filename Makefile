@@ -20,7 +20,7 @@ PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIB
 # compiles what it imports again (15 s of a core).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs browser test tests test-cluster test-rounding test-rounding-quick fuzz fuzz-files check bench papers \
+.PHONY: demo docs browser test tests test-cluster test-long test-rounding test-rounding-quick fuzz fuzz-files check bench papers \
 	clean
 
 demo: $(READY)
@@ -37,6 +37,10 @@ tests: $(READY)
 # Several processes that fit one model, workers that are killed, Dask: longer than what every run should wait for.
 test-cluster: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests
+
+# Memory of many fits, units, sizes chosen, stages of large tables: seconds each, for what few changes touch.
+test-long: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m long tests
 
 # The same numbers rounded otherwise: other instructions, other sums, rows in another order.
 test-rounding: $(READY)

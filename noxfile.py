@@ -32,7 +32,7 @@ def check(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """All tests but those of clusters."""
+    """All tests but long ones and those of clusters."""
     install(session, "dev")
     command = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", *session.posargs)
     session.run(*command, env={"OMP_NUM_THREADS": "1"})

@@ -26,11 +26,11 @@ GROUPS = {
 MODULES = {
     "mercer.kernels": "Kernels",
     "mercer.losses": "Losses",
-    "mercer.data": "Rows from anywhere",
+    "mercer.data": "Row sources",
     "mercer.datasets": "Data sets",
     "mercer.distributed": "Several processes",
     "mercer.distributed.dask": "Dask",
-    "mercer.plots": "Pictures",
+    "mercer.plots": "Plots",
 }
 
 
@@ -67,7 +67,7 @@ def page() -> str:
     for name in mercer.__all__:
         home = getattr(mercer, name).__module__
         groups.setdefault(next(one for one in GROUPS if home.startswith(one)), []).append(name)
-    text = "All names\n=========\n\nEverything that is public, by subject.\n\n"
+    text = "API reference\n=============\n\nEvery public class and function, by subject.\n\n"
     text += "".join(table(title, "mercer", sorted(groups[one])) for one, title in GROUPS.items() if one in groups)
     for one, title in MODULES.items():
         names = names_of(importlib.import_module(one)) if present(one) else []

@@ -29,7 +29,13 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst", "reproduce/summary.md"]
+exclude_patterns = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "gallery/GALLERY_HEADER.rst",
+    "reproduce/summary.md",
+    "reproduce/calls.md",
+]
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "dollarmath", "substitution"]
 myst_substitutions = {"version": release}
@@ -70,13 +76,15 @@ html_copy_source = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "navbar_align": "left",
+    "header_links_before_dropdown": 7,
     "show_toc_level": 2,
     "show_nav_level": 2,
     "footer_start": ["copyright"],
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
 }
-html_sidebars = {"index": [], "changes": [], "contributing": []}
+#: Pages without pages below them have no list of them at the side.
+html_sidebars = {name: [] for name in ("index", "start", "choose", "benchmarks", "changes", "contributing")}
 
 
 def name_thumbnails(app, name, source):

@@ -12,9 +12,13 @@ def formula(tex: str, *, block: bool) -> str:
 
     tex = re.sub(r"\\[Bb]igg?[lrm]?(?![A-Za-z])", "", tex)  # brackets stretch by themselves
     tex = re.sub(r"\\dots(?![a-z])", r"\\ldots", tex)
+    if block:
+        tex = tex.replace(r"\tfrac", r"\frac")  # lines of their own have room
     if block and pick_math_environment(tex) == "align*":
         tex = rf"\begin{{align*}}{tex}\end{{align*}}"
-    return latex2mathml.tex2mathml(tex, as_block=block)
+    markup = latex2mathml.tex2mathml(tex, as_block=block)
+    # Bars of norms are no brackets, so they keep their size.
+    return re.sub("<mo>([|‖])</mo>", r'<mo stretchy="false">\1</mo>', markup)
 
 
 def inline(translator: Any, node: Any) -> None:
