@@ -350,6 +350,9 @@ def test_what_is_no_table_of_numbers_is_refused_in_a_sentence(given_rows, error,
         ("t.csv", "1,2\n3,1_0\n", r"t\.csv, line 2: column 1 must be a number, got '1_0'"),
         ("t.csv", "1,2\n3\n", r"t\.csv, line 2: a row must have 2 fields, got 1"),
         ("t.csv", "1,2\n3,4,5\n", r"t\.csv, line 2: a row must have 2 fields, got 3"),
+        ("t.csv", "a;b\n1.5;2\n", r"t\.csv must have .* got lines such as '1\.5;2': pass CsvRows\(path, delimiter=';'"),
+        ("t.csv", "1,5;2,3\n2,5;1,5\n", r"delimiter=';'\); pandas\.read_csv reads numbers with commas: decimal=','"),
+        ("t.csv", "a,b\n1,2\n3,'2,5'\n".replace("'", '"'), r"must be a number, got '2,5'; pandas\.read_csv reads"),
         ("t.csv", "", r"t\.csv has no rows"),
         ("t.csv", "a,b\n", r"t\.csv has no rows"),
         ("t.svm", "1 1:2\n1 1:oak\n", r"t\.svm, line 2: .* must be index:number, got '1:oak'"),
@@ -383,6 +386,12 @@ def test_a_number_among_class_names_is_kept_but_a_name_among_numbers_is_refused(
     (tmp_path / "t.csv").write_text("x,y\n1,2\n1,oak\n")
     with pytest.raises(ValueError, match=r"line 3: column 'y' must be a number, got 'oak'"):
         CsvRows(tmp_path / "t.csv", target="y").targets()
+
+
+def test_targets_with_decimal_commas_are_refused_with_what_to_do(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b\n1,5;2,3\n")
+    with pytest.raises(ValueError, match="column 'b', must hold numbers, got '2,3'; pandas"):
+        CsvRows(tmp_path / "t.csv", target="b", delimiter=";").real_targets()
 
 
 def test_faulty_npy_files_are_refused_in_a_sentence(tmp_path):

@@ -342,6 +342,15 @@ def test_validation_rows_may_be_a_file(tmp_path):
     np.testing.assert_array_equal(by_file.predict(X), by_array.predict(X))
 
 
+def test_a_warm_start_asks_for_the_same_rows_in_the_file_of_validation_rows(tmp_path):
+    given = {"X_val": tmp_path / "rows.npy", "y_val": Y[:20]}
+    np.save(given["X_val"], X[:20])
+    warm = model(GREEDY[0], warm_start=True).fit(X[20:], Y[20:], **given).fit(X[20:], Y[20:], **given)
+    np.save(given["X_val"], X[:20] + 1)
+    with pytest.raises(ValueError, match="X_val must be that of the first fit"):
+        warm.fit(X[20:], Y[20:], **given)
+
+
 @over_estimators
 def test_a_time_budget_ends_the_fit_and_says_so(face):
     """A callback makes every step take its time."""

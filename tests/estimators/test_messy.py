@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
+from inspect import signature
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import polars
 import pyarrow
 import pytest
 
+import mercer
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.data.raw import days, text_column
 from mercer.kernels import Gaussian
@@ -304,3 +306,75 @@ def test_a_frame_of_sparse_columns_is_a_frame(fill):
     model = regressor().fit(sparse, Y)
     np.testing.assert_array_equal(model.predict(sparse), regressor().fit(plain, Y).predict(plain))
     assert model.feature_names_in_.tolist() == ["a", "b"]
+
+
+WRITTEN = {
+    "percent": ([f"{value:.1f}%" for value in 20 * X[:, 0]], "to_numeric"),
+    "money": ([f"${value:.2f}" for value in np.abs(X[:, 0])], "to_numeric"),
+    "thousands": ([f"{value:,.0f}" for value in 50_000 * X[:, 0]], "to_numeric"),
+    "decimal commas": ([f"{value:.2f}".replace(".", ",") for value in X[:, 0]], "to_numeric"),
+    "units": ([f"{value:.0f} kg" for value in 900 * X[:, 0]], "to_numeric"),
+    "a word among numbers": (["none" if i == 7 else f"{value:.2f}" for i, value in enumerate(X[:, 0])], "to_numeric"),
+    "times": ([f"{i % 24}:{i % 6}5" for i in range(N)], "to_timedelta"),
+    "times of a half day": ([f"{i % 12 + 1}:{i % 6}5 pm" for i in range(N)], "to_datetime"),
+    "dates": ([f"{i % 28 + 1:02d}/{i % 12 + 1:02d}/2024" for i in range(N)], "to_datetime"),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_amounts_dates_and_times_for_people_are_said_to_be_levels(case):
+    values, function = WRITTEN[case]
+    frame = FRAME.assign(c=values)
+    with pytest.warns(
+        UserWarning, match=rf"column 'c' of X holds text such as .* read as levels .* pandas\.{function}"
+    ):
+        regressor().fit(frame, Y)
+    regressor().set_params(categorical_features=["c"]).fit(frame, Y)  # warnings are errors
+
+
+@pytest.mark.parametrize(
+    "values", [[f"A{i % 40}" for i in range(N)], [f"{i % 40}B" for i in range(N)], [str(i % 40) for i in range(N)]]
+)
+def test_codes_are_levels_without_a_warning(values):
+    assert regressor().fit(FRAME.assign(c=values), Y).columns_[2]["kind"] == "category"
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, polars.DataFrame, pyarrow.table])
+def test_integers_that_float64_rounds_to_one_number_are_told_apart(make):
+    shop = 10**18 + np.arange(N) % 5
+    y = Y + 3.0 * (shop % 5)
+    table, plain = (make({"a": X[:, 0], "b": X[:, 1], "shop": codes}) for codes in (shop, shop - 10**18))
+    exact = regressor().set_params(categorical_features=["shop"]).fit(table, y)
+    small = regressor().set_params(categorical_features=["shop"]).fit(plain, y)
+    np.testing.assert_allclose(exact.predict(table), small.predict(plain))
+    np.testing.assert_allclose(exact.predict(table[:1]), small.predict(plain[:1]))
+
+
+def test_large_integers_are_numbers_unless_float64_merges_them():
+    def described(column):
+        table = np.column_stack([column, np.arange(N) % 7])
+        return regressor().fit(table, Y).columns_[0]["map"]
+
+    assert described(10**18 + np.arange(N)) == "left out: an identifier: every row has its own value"
+    assert described(10**18 + 10**12 * np.arange(N)) == "number"
+
+
+@pytest.mark.parametrize("names", [[None, np.nan], [0, 0]])
+def test_names_that_are_no_text_must_differ_too(names):
+    twice = FRAME.set_axis(names, axis=1)
+    for use in (lambda: regressor().fit(twice, Y), lambda: regressor().fit(X, Y).predict(twice)):
+        with pytest.raises(ValueError, match="the names of the columns of X must be different"):
+            use()
+
+
+@pytest.mark.parametrize("name", ["GreedyKernelRegressor", "SparseGPRegressor", "NRBFRegressor", "MHKSClassifier"])
+def test_memory_maps_that_cannot_be_written_are_read_in_silence(name, tmp_path):
+    """As joblib passes large arrays to its workers; warnings are errors."""
+    cls = getattr(mercer, name)
+    arrays = {"X": X, "y": np.where(Y > 0, 1, 0) if name.endswith("Classifier") else Y, "sample_weight": np.ones(N)}
+    for key, values in arrays.items():
+        np.save(tmp_path / f"{key}.npy", values)
+    mapped = {key: np.load(tmp_path / f"{key}.npy", mmap_mode="r") for key in arrays}
+    few = {"max_iter": 3} if "max_iter" in signature(cls).parameters else {}
+    model = cls(random_state=0, **few).fit(**mapped)
+    np.testing.assert_array_equal(model.predict(mapped["X"]), cls(random_state=0, **few).fit(**arrays).predict(X))

@@ -12,13 +12,15 @@ from typing import Self
 import numpy as np
 
 from mercer.data.columns import Column, FilePath, choose_columns
-from mercer.data.raw import MISSING_FIELDS, RawColumn, is_number, text_column
+from mercer.data.raw import MISSING_FIELDS, RawColumn, comma_advice, is_number, text_column
 from mercer.data.text import MARK_EVERY, Line, TextRows
 from mercer.parts import require
 
 TARGET_BLOCK = 65_536  # lines held at once while targets are read
 #: Text of nothing but digits, signs and commas.
 NUMERIC = re.compile(r"[-+.,0-9eE]*")
+#: Characters that divide fields where no comma does.
+OTHER_DELIMITERS = ";\t|"
 #: Words, in small letters, that are numbers to Python and missing values to a table.
 NAN = ("nan", "+nan", "-nan")
 
@@ -75,7 +77,9 @@ class CsvRows(TextRows):
         self.delimiter = delimiter
         self._header: list[str] | None = None
         self._mixed: bool | None = None
-        fields = self._fields(*next(self._lines()))
+        first = list(islice(self._lines(), 2))
+        self._require_delimiter(*(text for _, text in first))
+        fields = self._fields(*first[0])
         if not any(map(is_number, fields)):
             self._header = [field.strip() for field in fields]
             self._n_header = 1
@@ -83,6 +87,18 @@ class CsvRows(TextRows):
             self._require_rows()
         self._n_stored = len(fields)
         self._choose(target, columns)
+
+    def _require_delimiter(self, *lines: str) -> None:
+        """Refuse lines that another character divides into equally many fields, and this one not, or into digits."""
+        for other in OTHER_DELIMITERS:
+            times = {line.count(other) for line in lines}
+            digits = all(NUMERIC.fullmatch(line.replace(other, "")) for line in lines)
+            divided = len(lines) > 1 and len(times) == 1 and times != {0} and other != self.delimiter
+            if divided and (digits or self.delimiter not in lines[0]):
+                comma = comma_advice(lines[-1].split(other)[0])
+                wanted = f"fields with {self.delimiter!r} between them"
+                advice = f": pass CsvRows(path, delimiter={other!r}){comma}"
+                raise ValueError(f"{self.path} must have {wanted}, got lines such as {lines[-1][:100]!r}{advice}")
 
     @property
     def mixed(self) -> bool:
@@ -111,7 +127,8 @@ class CsvRows(TextRows):
                 seen = (
                     f"column {self._named(place)} must hold numbers, as most of its rows do, got {str(fields[bad])!r}"
                 )
-                self._refuse(lines[bad][0], f"{seen}; leave the field empty where a number is missing")
+                advice = comma_advice(fields[bad]) or "; leave the field empty where a number is missing"
+                self._refuse(lines[bad][0], seen + advice)
         names = self.names() or [f"x{j}" for j in range(self.n_columns)]
         return [text_column(name, fields) for name, fields in zip(names, table.T, strict=True)]
 
@@ -188,7 +205,8 @@ class CsvRows(TextRows):
         for (number, _), fields in zip(lines, self._texts(lines, columns), strict=True):
             for column, field in zip(columns, fields, strict=True):
                 if not is_number(field):
-                    self._refuse(number, f"column {self._named(column)} must be a number, got {str(field)!r}")
+                    seen = f"{str(field)!r}{comma_advice(field)}"
+                    self._refuse(number, f"column {self._named(column)} must be a number, got {seen}")
 
     def _fields(self, number: int, text: str) -> list[str]:
         reader = csv.reader([text, ""], delimiter=self.delimiter)

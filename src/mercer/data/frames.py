@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from mercer.data.raw import DAY, RawColumn, days, factorize, is_missing, level_names, object_column
+from mercer.data.raw import (
+    DAY,
+    RawColumn,
+    days,
+    factorize,
+    integer_column,
+    is_missing,
+    level_names,
+    object_column,
+)
 from mercer.parts import require
 
 
@@ -63,6 +72,8 @@ def _pandas(name: str, series: Any) -> RawColumn:
         return RawColumn(name, "ordered" if dtype.ordered else "category", series.cat.codes.to_numpy(np.int64), levels)
     if kind in "biuf":
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        if kind in "iu":
+            return integer_column(name, values, series.tolist)
         return RawColumn(name, "bool" if kind == "b" else "number", values)
     if kind == "m":
         return RawColumn(name, "number", days(series.to_numpy("timedelta64[us]")))
@@ -79,6 +90,8 @@ def _pandas(name: str, series: Any) -> RawColumn:
 def _polars(name: str, series: Any) -> RawColumn:
     dtype = series.dtype
     text = str(dtype)
+    if dtype.is_integer():
+        return integer_column(name, series.cast(float).to_numpy(), series.to_list)
     if dtype.is_numeric():
         return RawColumn(name, "number", series.cast(float).to_numpy())
     if text == "Boolean":
@@ -98,7 +111,9 @@ def _polars(name: str, series: Any) -> RawColumn:
 
 def _array(name: str, values: np.ndarray) -> RawColumn:
     kind = values.dtype.kind
-    if kind in "biuf":
+    if kind in "iu":
+        return integer_column(name, values.astype(np.float64), values.tolist)
+    if kind in "bf":
         return RawColumn(name, "bool" if kind == "b" else "number", values.astype(np.float64))
     if kind in "US":
         codes, levels = factorize(values.tolist())
@@ -126,7 +141,9 @@ def arrow_column(name: str, column: Any) -> RawColumn:
         return RawColumn(name, ordered, values, levels, text=not types.is_dictionary(kind))
     if types.is_boolean(kind):
         return RawColumn(name, "bool", _floats(column.cast("uint8").cast("float64")))
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+    if types.is_integer(kind):
+        return integer_column(name, _floats(column.cast("float64", safe=False)), column.to_pylist)
+    if types.is_floating(kind) or types.is_decimal(kind):
         return RawColumn(name, "number", _floats(column.cast("float64", safe=False)))
     if types.is_null(kind):
         return RawColumn(name, "number", np.full(len(column), np.nan))

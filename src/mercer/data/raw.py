@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import numbers
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
-from mercer.parts import require
+from mercer.parts import require, warn
 
 DAY = 86_400.0
 #: Fields of text files that mean a missing value.
@@ -22,6 +23,20 @@ BOOLEANS = ("false", "true")
 DATE = re.compile(r"(\d{4}-\d\d-\d\d(?P<time>[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?)(?(time)(Z|([-+]\d\d):?([0-5]\d))?)")
 #: Numbers as text, to NumPy as well as to Python; infinity is refused later, as it is among numbers.
 NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
+#: A number with one comma.
+COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+_MONEY, _AMOUNT = "(?:[$€£¥₹]|USD|EUR|GBP|CHF)", r"(?:\d+(?:[.,]\d+)?|\d{1,3}(?:[,.' ]\d{3})+(?:[.,]\d+)?)"
+_DAY, _CLOCK = r"(?:\d\d?([./-])\d\d?\1(?:\d{4}|\d\d)|\d{4}/\d\d?/\d\d?)", r"\d\d?:[0-5]\d(?::[0-5]\d(?:\.\d+)?)?"
+#: Amounts, times and dates that are written for people, by what converts them.
+WRITTEN = {
+    "pandas.to_numeric after removing all but digits, signs and the decimal point": re.compile(
+        rf"[-+(]?\s*{_MONEY}?\s*[-+]?{_AMOUNT}(?:\s?(?:%|{_MONEY})|\s[a-zA-Z]{{1,4}})?\)?"
+    ),
+    "pandas.to_timedelta, which takes hh:mm:ss": re.compile(_CLOCK),
+    "pandas.to_datetime with the format of your dates": re.compile(
+        rf"(?=\d)(?:{_DAY}[ T]?)?(?:{_CLOCK})?(?:\s?[AaPp][Mm])?"
+    ),
+}
 #: A column with a level for nearly every row is an identifier, where there are more than a few rows.
 IDENTIFIER_SHARE, FEW_ROWS = 0.9, 30
 #: Fewer distinct numbers with a decimal point than this, written as text, are levels ("3.11").
@@ -31,6 +46,8 @@ NESTED = (list, dict, set, np.ndarray)
 #: Numbers beyond this, such as the largest float that stands for "no data", are read as this: differences, sums and
 #: multiples of a few of them stay finite.
 LARGEST = 2.0**1020
+#: Integers beyond this are not all exact as float64.
+EXACT = 2**53
 #: Kinds of columns whose values are integer codes of levels.
 CATEGORICAL = ("category", "ordered")
 
@@ -49,6 +66,7 @@ class RawColumn:
     levels: tuple[str, ...] = ()
     zone: str = ""
     text: bool = False  # undeclared levels, which may be numbers or dates written as text
+    integers: bool = False  # levels that are integers, some of them beyond `EXACT`
 
     @property
     def missing(self) -> np.ndarray:
@@ -125,7 +143,34 @@ def parse_text(column: RawColumn) -> RawColumn:
     n_levels = len(column.levels)
     padded = any(re.match(r"[-+]?0\d", level) for level in column.levels)
     decimals = any("." in level for level in column.levels) and n_levels > FEW_NUMBERS
-    return parse_numbers(column) if not padded and (decimals or is_identifier(n_levels, column)) else column
+    if column.integers or (not padded and (decimals or is_identifier(n_levels, column))):
+        found = parse_numbers(column)
+        column = column if _merges_integers(found, n_levels) else found
+    if n_levels > FEW_NUMBERS and column.kind == "category":
+        _warn_of_written_numbers(column)
+    return column
+
+
+def _merges_integers(column: RawColumn, n_levels: int) -> bool:
+    """Whether numbers that were different as text are equal as float64, where large ones are among them."""
+    distinct = np.unique(column.values[~column.missing])
+    return column.kind == "number" and len(distinct) < n_levels and bool((np.abs(distinct) > EXACT).any())
+
+
+def _warn_of_written_numbers(column: RawColumn) -> None:
+    """Warn where nearly all rows of a column of levels hold numbers, dates or times that are written for people."""
+    counts = np.bincount(column.values[~column.missing], minlength=len(column.levels))
+    for advice, pattern in WRITTEN.items():
+        found = np.array([pattern.fullmatch(level.strip()) is not None for level in column.levels])
+        odd = [level for level in compress(column.levels, found) if not is_number(level)]
+        if not odd and any("." in level for level in compress(column.levels, found)):  # a word among decimal numbers
+            odd, advice = list(compress(column.levels, ~found)), "pandas.to_numeric(…, errors='coerce')"
+        if odd and counts[found].sum() > IDENTIFIER_SHARE * counts.sum():
+            seen = (
+                f"column {column.name!r} of X holds text such as {odd[len(odd) // 2]!r}, so all of it is read as levels"
+            )
+            warn(f"{seen} without an order: convert it by {advice}, or name it in categorical_features")
+            return
 
 
 def is_identifier(n_levels: int, column: RawColumn) -> bool:
@@ -175,9 +220,12 @@ def object_column(name: str, values: np.ndarray, missing: np.ndarray) -> RawColu
         times = [np.nan if gone else _share_of_day(value) for value, gone in zip(values, missing, strict=True)]
         return RawColumn(name, "number", np.array(times))
     real = bool(kinds) and all(issubclass(kind, numbers.Real) or kind.__name__ == "Decimal" for kind in kinds)
+    integers = False
     if real or not kinds:
         full = np.full(len(values), np.nan)
         full[~missing] = _floats(name, present)
+        integers = bool((np.abs(full) > EXACT).any()) and all(issubclass(kind, numbers.Integral) for kind in kinds)
+    if (real or not kinds) and not integers:
         only_booleans = bool(kinds) and all(issubclass(kind, bool | np.bool_) for kind in kinds)
         return RawColumn(name, "bool" if only_booleans else "number", full)
     for kind in kinds:
@@ -185,7 +233,15 @@ def object_column(name: str, values: np.ndarray, missing: np.ndarray) -> RawColu
         is_complex = issubclass(kind, numbers.Complex) and not issubclass(kind, numbers.Real)
         require(not is_complex, f"column {name!r} of X", "real numbers: complex data not supported", kind.__name__)
     codes, levels = factorize([None if gone else value for value, gone in zip(values, missing, strict=True)])
-    return RawColumn(name, "category", codes, levels, text=all(issubclass(kind, str | numbers.Real) for kind in kinds))
+    text = all(issubclass(kind, str | numbers.Real) for kind in kinds)
+    return RawColumn(name, "category", codes, levels, text=text, integers=integers)
+
+
+def integer_column(name: str, floats: np.ndarray, integers: Callable[[], Iterable[Any]]) -> RawColumn:
+    """Read a column of integers: numbers, or levels by all their digits where some are beyond `EXACT`."""
+    if not (np.abs(floats) > EXACT).any():
+        return RawColumn(name, "number", floats)
+    return object_column(name, np.array([*integers(), None], dtype=object)[:-1], np.isnan(floats))
 
 
 def _floats(name: str, present: np.ndarray) -> np.ndarray:
@@ -233,8 +289,9 @@ def text_column(name: str, fields: np.ndarray) -> RawColumn:
     place = place.reshape(-1)
     missing = np.isin(words, MISSING_FIELDS)
     codes = np.where(missing, -1, np.cumsum(~missing) - 1)[place]
-    levels = RawColumn(name, "category", codes, tuple(words[~missing].tolist()))
+    levels = RawColumn(name, "category", codes, tuple(words[~missing].tolist()), text=True)
     found = parse_numbers(parse_dates(levels))
+    found = levels if _merges_integers(found, len(levels.levels)) else found
     if found is levels and all(level.lower() in BOOLEANS for level in levels.levels):
         truth = [level.lower() == "true" for level in levels.levels]
         return RawColumn(name, "bool", np.array([*truth, np.nan])[codes])
@@ -248,6 +305,16 @@ def is_number(text: str) -> bool:
     [True, True, False, False, False]
     """
     return NUMBER.fullmatch(text) is not None
+
+
+def comma_advice(value: Any) -> str:
+    """What to do about a number of a file that has a comma; nothing about other values.
+
+    >>> comma_advice("2.5"), comma_advice("2,5")
+    ('', "; pandas.read_csv reads numbers with commas: decimal=',' or thousands=','")
+    """
+    known = COMMA.fullmatch(str(value)) is not None
+    return "; pandas.read_csv reads numbers with commas: decimal=',' or thousands=','" if known else ""
 
 
 def factorize(values: Iterable[Any]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -273,6 +340,8 @@ def _name(value: Any) -> str:
             return value.decode("utf-8")
         except UnicodeDecodeError:  # replaced bytes could merge two levels
             raise ValueError(f"levels of bytes must be text in UTF-8, got {value!r}: decode them first") from None
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
     return _number_name(float(value)) if isinstance(value, numbers.Real) else str(value)
 
 

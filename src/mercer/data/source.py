@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mercer.data.columns import FilePath, choose_columns, row_indices
 from mercer.data.frames import holds_numbers
-from mercer.data.raw import RawColumn
+from mercer.data.raw import RawColumn, comma_advice
 from mercer.data.shard import UNDIVIDED, Group, Runs, Shard, even_run
 from mercer.kernels.sparse_rows import Entries
 from mercer.parts import require
@@ -73,7 +73,8 @@ class RowSource(ABC):
         y = self.targets()
         if y is None or y.dtype.kind in "biuf":
             return y
-        raise ValueError(f"{self.target_label()} must hold numbers, got {y.ravel().tolist()[0]!r}")
+        seen = y.ravel().tolist()[0]
+        raise ValueError(f"{self.target_label()} must hold numbers, got {seen!r}{comma_advice(seen)}")
 
     def select(self, names: Sequence[str], target: str | None = None) -> RowSource:
         """Return the same rows with the columns of these names only, in this order.

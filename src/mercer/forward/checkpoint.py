@@ -35,7 +35,7 @@ from mercer.forward.absorb import Block
 from mercer.forward.loop import Learner
 from mercer.forward.span import Functions
 from mercer.parts import component, require
-from mercer.preprocessing.read import TableData
+from mercer.preprocessing.read import TableData, read_held_out
 from mercer.preprocessing.validate import host
 
 #: Version of the file format; it is increased when older versions cannot read new files.
@@ -278,9 +278,12 @@ class Fingerprint:
             "X": f"{n} × {data.rows.n_columns}, hash {total[0]:016x}",
             "y": f"{total[1]:016x}",
             "sample_weight": f"{total[2]:016x}",
-            "X_val": "none" if X_val is None else f"{hash_table(host(X_val)):016x}",
+            "X_val": "none",
             "y_val": "none" if y_val is None else f"{hash_table(host(y_val)):016x}",
         }
+        if X_val is not None:
+            read_rows, _ = read_held_out(estimator, data, X_val, y_val, classes=estimator._is_classifier)
+            table["X_val"] = f"{hash_table(read_rows):016x}"
         if data.row_groups is not None:
             table["groups and time_order"] = f"{hash_table(data.row_groups.key, numbers):016x}"
         settings = {name: text(value) for name, value in estimator.get_params().items() if name not in free}

@@ -26,6 +26,7 @@ from mercer.data import LibsvmRows, RowSource, SparseRows, read_ahead, sparse_ma
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
 from mercer.data.raw import (
     CATEGORICAL,
+    EXACT,
     LARGEST,
     NUMBER,
     RawColumn,
@@ -58,7 +59,7 @@ DENSE_COLUMNS = 500
 def names_of(X: Any) -> np.ndarray | None:
     """Names of the columns, all of them text and different, or None."""
     columns = column_names(X)
-    require_different(columns or ())
+    _require_different_columns(X)
     names = _get_feature_names(X)  # refuses names of several types
     return np.asarray(columns, dtype=object) if names is None and columns is not None else names
 
@@ -141,9 +142,11 @@ def _read(X: Any, estimator: Any, choice: Any) -> Table:
         if objects is None:
             raise
         return raw_columns(check_array(objects, dtype=None, ensure_all_finite=False, **options))
-    if not names_some(choice) and not _has_missing(array):
+    integers = is_frame(X) or np.asarray(X).dtype.kind in "iu"
+    rounded = integers and max(array.max(), -array.min()) > EXACT
+    if not names_some(choice) and not _has_missing(array) and not rounded:
         return array
-    return raw_columns(X if is_frame(X) else array)
+    return raw_columns(X if is_frame(X) else np.asarray(X) if rounded else array)
 
 
 def _simplest(table: Table, estimator: Any) -> Table:
@@ -210,6 +213,7 @@ def column_index(entry: Any, names: Sequence[str], parameter: str) -> int:
 
 def _in_order(X: Any, names: Any) -> Any:
     """A frame with its columns in the order of `fit`; refuse other columns."""
+    _require_different_columns(X)
     have = column_names(X)
     if names is None or have is None or have == list(names):
         return X
@@ -218,8 +222,12 @@ def _in_order(X: Any, names: Any) -> Any:
         more = f"\nFeature names unseen at fit time: {unseen}" if unseen else ""
         more += f"\nFeature names seen at fit time, yet now missing: {missing}" if missing else ""
         raise ValueError(f"The feature names should match those that were passed during fit.{more}")
-    require_different(have)
     return X.select(list(names)) if is_arrow(X) else X[list(names)]
+
+
+def _require_different_columns(X: Any) -> None:
+    """Refuse a frame with duplicate names, text or not, on which scikit-learn's readers fail."""
+    require_different(map(str, X.columns) if is_frame(X) else X.column_names if is_arrow(X) else ())
 
 
 def require_different(names: Iterable[str]) -> None:
