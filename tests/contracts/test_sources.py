@@ -394,6 +394,11 @@ def test_targets_with_decimal_commas_are_refused_with_what_to_do(tmp_path):
         CsvRows(tmp_path / "t.csv", target="b", delimiter=";").real_targets()
 
 
+def test_an_address_of_the_web_is_no_path():
+    with pytest.raises(ValueError, match="must be a file or folder of this machine"):
+        as_source("https://a.org/t.csv")
+
+
 def test_faulty_npy_files_are_refused_in_a_sentence(tmp_path):
     np.save(tmp_path / "flat.npy", Y)
     np.save(tmp_path / "none.npy", X[:0])

@@ -380,7 +380,7 @@ def test_the_largest_float_in_a_file_is_read_as_in_an_array(tmp_path):
 
 def test_text_in_a_column_of_numbers_gets_a_sentence_in_predict():
     model = boosted().fit(FRAME, Y)
-    with pytest.raises(ValueError, match=r"column 'size' of X must be numbers as in fit"):
+    with pytest.raises(ValueError, match=r"column 'size' of X must be numbers as in fit, got .levels such as 'big'"):
         model.predict(FRAME[:2].assign(size=["big", "small"]))
     with pytest.raises(ValueError, match="yet now missing"):
         model.predict(FRAME[:2].drop(columns="wood"))

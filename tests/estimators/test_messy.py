@@ -227,6 +227,23 @@ def test_what_is_no_table_or_no_target_gets_a_sentence(case):
         regressor().fit(table, y)
 
 
+@pytest.mark.parametrize("rows", [{"a": 1.0, "b": 2.0}, [{"a": 1.0, "b": 2.0}]])
+def test_rows_with_named_values_get_a_sentence_in_predict_too(rows):
+    model = regressor().fit(X, Y)
+    with pytest.raises(ValueError, match=r"a table, such as pandas.DataFrame"):
+        model.predict(rows)
+
+
+def test_durations_and_periods_among_objects_are_numbers_and_dates():
+    typed = FRAME.assign(
+        wait=pd.to_timedelta(np.arange(N) * 7 % 11, unit="h"), month=pd.period_range("2020-01", periods=N, freq="M")
+    )
+    untyped = typed.astype({"wait": object, "month": object})
+    model = regressor().fit(untyped, Y)
+    assert [column["kind"] for column in model.columns_] == ["number", "number", "number", "date"]
+    np.testing.assert_array_equal(model.predict(typed), regressor().fit(typed, Y).predict(untyped))
+
+
 def test_words_for_weights_get_a_sentence():
     with pytest.raises(ValueError, match=r"one number for each row \(class_weight takes .*\), got 'balanced'"):
         regressor().fit(X, Y, sample_weight="balanced")

@@ -124,6 +124,8 @@ def _tensor_source(X: torch.Tensor) -> TensorRows:
 
 def _file_source(path: FilePath, names: Sequence[str] | None, target: str | None) -> RowSource:
     require(bool(str(path)) and "\0" not in str(path), "the path X", "the name of a file or folder", str(path))
+    wanted = "a file or folder of this machine (pandas reads addresses)"
+    require("://" not in str(path), "the path X", wanted, str(path))
     suffix = ".parquet" if Path(path).is_dir() else Path(path).suffix.lower()
     require(suffix in _BY_SUFFIX, "the path X", f"a folder or end in one of {sorted(_BY_SUFFIX)}", str(path))
     if names is None and target is None:

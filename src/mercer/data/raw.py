@@ -48,6 +48,8 @@ NESTED = (list, dict, set, np.ndarray)
 LARGEST = 2.0**1020
 #: Integers beyond this are not all exact as float64.
 EXACT = 2**53
+#: Words for the values of columns without levels.
+KINDS = {"number": "numbers", "bool": "booleans", "date": "days since 1970"}
 #: Kinds of columns whose values are integer codes of levels.
 CATEGORICAL = ("category", "ordered")
 
@@ -71,6 +73,14 @@ class RawColumn:
     @property
     def missing(self) -> np.ndarray:
         return self.values < 0 if self.kind in CATEGORICAL else np.isnan(self.values)
+
+    @property
+    def example(self) -> str:
+        """The kind of the values and the first one, for an error message."""
+        first = self.values[~self.missing][0]
+        if self.kind in CATEGORICAL:
+            return f"levels such as {self.levels[first]!r}"
+        return f"{KINDS[self.kind]} such as {first:.6g}"
 
 
 def as_levels(column: RawColumn) -> RawColumn:
@@ -216,6 +226,12 @@ def object_column(name: str, values: np.ndarray, missing: np.ndarray) -> RawColu
     kinds = {type(value) for value in present}
     if kinds and all(issubclass(kind, datetime.date) for kind in kinds):
         return _python_dates(name, values, missing)
+    if kinds and all(issubclass(kind, datetime.timedelta) for kind in kinds):
+        spans = [None if gone else value for value, gone in zip(values, missing, strict=True)]
+        return RawColumn(name, "number", days(np.array(spans, dtype="timedelta64[us]")))
+    if {kind.__name__ for kind in kinds} == {"Period"}:  # those of pandas become their first instants
+        starts = [None if gone else value.to_timestamp() for value, gone in zip(values, missing, strict=True)]
+        return _python_dates(name, np.array(starts, dtype=object), missing)
     if kinds == {datetime.time}:  # as durations since midnight
         times = [np.nan if gone else _share_of_day(value) for value, gone in zip(values, missing, strict=True)]
         return RawColumn(name, "number", np.array(times))

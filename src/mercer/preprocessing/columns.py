@@ -300,7 +300,7 @@ def numbers(column: RawColumn, kind: str = "number") -> np.ndarray:
     column = parse_dates(column) if kind == "date" else column
     wanted = ("date",) if kind == "date" else ("number", "bool")
     words = f"{'dates' if kind == 'date' else 'numbers'} as in fit"
-    require(column.kind in wanted, f"column {column.name!r} of X", words, f"a column of kind {column.kind!r}")
+    require(column.kind in wanted, f"column {column.name!r} of X", words, column.example)
     return column.values
 
 

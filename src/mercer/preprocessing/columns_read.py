@@ -46,8 +46,6 @@ from mercer.preprocessing.columns import ByLevel, ColumnDescription, Rank, numbe
 
 Table = np.ndarray | list[RawColumn]
 Kept = TypeVar("Kept", bound=Table)
-#: Words for the values of columns without levels.
-KINDS = {"number": "numbers", "bool": "booleans", "date": "days since 1970"}
 #: Rows by which columns are examined before all rows are read, and the numbers read at a time.
 FIRST_ROWS, NUMBERS = 100, 1 << 22
 #: Values are equal up to this share of their size, as in `mercer.preprocessing.inputs.standardised`.
@@ -114,10 +112,9 @@ def _as_in_fit(column: RawColumn, seen: ColumnDescription, levels: Sequence[str]
         and levels
         and not any(map(NUMBER.fullmatch, levels))
     ):
-        values = column.values[~column.missing]
+        missing = bool(column.missing.all())
         wanted = f"of levels as in fit, such as {levels[0]!r}"
-        got = f"{KINDS[column.kind]} such as {values[0]:.6g}" if len(values) else ""
-        require(not len(values), f"column {column.name!r} of X", wanted, got)
+        require(missing, f"column {column.name!r} of X", wanted, "" if missing else column.example)
     column = parse_dates(column) if seen.kind == "date" else column
     if seen.zone and column.zone:
         same = zone_name(column.zone) == zone_name(seen.zone)
@@ -127,7 +124,6 @@ def _as_in_fit(column: RawColumn, seen: ColumnDescription, levels: Sequence[str]
 
 def _read(X: Any, estimator: Any, choice: Any) -> Table:
     options: dict[str, Any] = {"estimator": estimator, "input_name": "X"}
-    require(not _holds_dicts(X), "X", "a table, such as pandas.DataFrame(X)", type(X).__name__ + " with named values")
     columns = _raw_columns(X)
     if columns is not None:
         shape = (len(columns[0].values), len(columns)) if columns else tuple(X.shape)
@@ -304,6 +300,7 @@ def _raw_columns(X: Any) -> list[RawColumn] | None:
     """The columns of a mixed file, an Arrow table, or a frame that holds not only numbers; None for other tables."""
     if isinstance(X, list) and X and all(isinstance(column, RawColumn) for column in X):
         return X
+    require(not _holds_dicts(X), "X", "a table, such as pandas.DataFrame(X)", type(X).__name__ + " with named values")
     by_column = is_arrow(X) or (is_frame(X) and not (X.shape[1] and only_numbers(X)))
     return raw_columns(X) if by_column else None
 
