@@ -1,34 +1,41 @@
 """Few basis vectors at the accuracy of all rows: held-out errors, sizes and times before and after compression.
 
-    MERCER_DATA=… python benchmarks/peers/compression.py [--tables elevators pol] [--rows 3000] [--out c.json]
-    MERCER_DATA=… python benchmarks/peers/compression.py --curve [--tables kin40k] [--rows 3000]
+    MERCER_DATA=… python benchmarks/peers/compression.py [--tables elevators pol] [--rows 3000] [--rivals]
+    MERCER_DATA=… python benchmarks/peers/compression.py --curve [--tables kin40k] [--rows 3000] [--sizes 512 1024]
 
-The first form fits the default twice, with all rows and with `n_basis="auto"`, and prints the test error of the second
-over that of the first (root mean squared error, or log loss), basis vectors, processor seconds of the fit and of its
-compression, and processor microseconds of predictions for one row and per row of 1000; beside CatBoost and LightGBM
-where they are installed. The second form prints the error of subsets of growing size over that of the exact solution:
-rows chosen by the compression, and random rows, both with weights refitted to the targets.
+The first form fits the default and prints the test error of the compressed model over that of the same model before its
+compression (root mean squared error, or log loss), basis vectors of all kernels, bytes of the files, processor seconds
+of the fit and of its compression, and processor microseconds per row of predictions for 1, 1000 and 100 000 rows.
+`--rivals` adds those of CatBoost and LightGBM. All libraries predict on one thread. The second form prints the error of
+subsets of growing size over that of the exact solution: rows chosen by the compression, random rows (the centres of
+Falkon and of Nyström's method), and centres of k-means, all with weights refitted to the targets. `--out` keeps lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.cluster import KMeans
 from sklearn.metrics import log_loss
 from tables_data import Table, table
 
 import mercer.forward.compress_members as members
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.base.estimator import keep
 from mercer.data import ArrayRows, TensorRows
 from mercer.engine import Sample, make_plan
 from mercer.forward.compress import Judges, compression_path
+from mercer.forward.fitted_attributes import fitted_attributes
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import exact_ridge
 from mercer.forward.solve.polish import whitened_ridge
@@ -41,7 +48,9 @@ TABLES = (
 CURVES = ("kin40k", "pol", "elevators", "sarcos_test_only", "cal_housing")
 #: Sizes of a curve as shares of the rows.
 SHARES = (1 / 40, 1 / 20, 1 / 10, 1 / 5, 1 / 3, 1 / 2)
-JUDGES, BLOCK, REPETITIONS = 500, 1000, 20
+JUDGES = 500
+#: Rows of a prediction that is timed, and how many such predictions.
+BLOCKS = {1: 200, 1000: 20, 100_000: 1}
 
 
 def error(data: Table, model: Any) -> float:
@@ -52,79 +61,94 @@ def error(data: Table, model: Any) -> float:
     return float(log_loss(data.y_test[known], model.predict_proba(data.X_test[known]), labels=model.classes_))
 
 
-def microseconds(predict: Callable[[np.ndarray], Any], rows: np.ndarray) -> list[float]:
-    """Processor microseconds of a prediction for one row, and per row of a block, after one prediction before."""
+def microseconds(predict: Callable[[np.ndarray], Any], rows: np.ndarray, most: int = 100_000) -> list[float]:
+    """Processor microseconds per row of predictions for 1, 1000 and 100 000 rows, after two predictions before."""
     found = []
-    for block in (rows[:1], np.resize(rows, (BLOCK, rows.shape[1]))):
-        predict(block)
+    for n, repetitions in BLOCKS.items():
+        if n > most:
+            break
+        block = np.resize(rows, (n, rows.shape[1]))
+        for _ in range(2):
+            predict(block[:1000])
         began = time.process_time()
-        for _ in range(REPETITIONS):
+        for _ in range(repetitions):
             predict(block)
-        found.append(1e6 * (time.process_time() - began) / (REPETITIONS * len(block)))
+        found.append(1e6 * (time.process_time() - began) / (repetitions * n))
     return found
 
 
+def file_size(save: Callable[[str], Any]) -> int:
+    """Bytes of the file that `save` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model"
+        save(str(path))
+        return path.stat().st_size
+
+
 class Stopwatch:
-    """Calls a function and adds its processor time."""
+    """Calls a function, keeps its first arguments and its processor time."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.seconds = function, 0.0
+        self.args: tuple[Any, ...] = ()
 
     def __call__(self, *args: Any) -> Any:
-        began = time.process_time()
+        self.args, began = args, time.process_time()
         try:
             return self.function(*args)
         finally:
             self.seconds += time.process_time() - began
 
 
-def before_and_after(name: str, rows: int) -> dict[str, Any]:
-    """One line of the table: the default with all rows, and compressed."""
+def before_and_after(name: str, rows: int, with_rivals: bool) -> dict[str, Any]:
+    """One line of the table: the default before and after its compression."""
     data = table(name, 0, rows)
     kind = KernelBoostingRegressor if data.task == "regression" else KernelBoostingClassifier
-    full = kind(random_state=0, n_basis=None).fit(data.X, data.y)
     watch = Stopwatch(members.compress_members)
     members.compress_members = watch  # type: ignore[assignment]
     began = time.process_time()
     few = kind(random_state=0).fit(data.X, data.y)
     seconds = time.process_time() - began
     members.compress_members = watch.function  # type: ignore[assignment]
-    sizes = [sum(len(part.basis) for part in model.expansions_) for model in (full, few)]
+    parts, task = watch.args[0], watch.args[3]
+    full = keep(copy.copy(few), **fitted_attributes(task, parts))
+    both = (full, few)
     return {
         "table": name,
         "rows": len(data.y),
         "error": error(data, full),
         "ratio": error(data, few) / error(data, full),
-        "vectors": sizes,
-        "kernels": len(few.expansions_),
+        "vectors": [sum(len(part.basis) for part in model.expansions_) for model in both],
+        "kernels": [type(part.kernel).__name__ for part in few.expansions_],
         "fit_seconds": seconds,
         "compression_seconds": watch.seconds,
-        "microseconds_full": microseconds(full.predict, data.X_test),
-        "microseconds": microseconds(few.predict, data.X_test),
+        "microseconds": [microseconds(full.predict, data.X_test, 1000), microseconds(few.predict, data.X_test)],
+        "bytes": [file_size(lambda path, model=model: model.save(path, small=True)) for model in both],
         "reason": few.compression_reason_,
-        **rivals(data),
+        **(rivals(data) if with_rivals else {}),
     }
 
 
 def rivals(data: Table) -> dict[str, Any]:
-    """Microseconds of other libraries' predictions, where they are installed."""
-    found = {}
+    """Errors of other libraries, microseconds of their predictions on one thread, and bytes of their files."""
+    found: dict[str, Any] = {}
     regression = data.task == "regression"
-    for module, names, options in (
-        ("catboost", ("CatBoostRegressor", "CatBoostClassifier"), {"verbose": False}),
-        ("lightgbm", ("LGBMRegressor", "LGBMClassifier"), {"verbose": -1}),
-    ):
-        try:
-            library = __import__(module)
-        except ImportError:
-            continue
-        model = getattr(library, names[not regression])(**options).fit(data.X, data.y)
-        found[f"microseconds_{module}"] = microseconds(model.predict, data.X_test)
+    quiet = {"catboost": {"verbose": False, "allow_writing_files": False}, "lightgbm": {"verbose": -1}}
+    one_thread = {"catboost": {"thread_count": 1}, "lightgbm": {"num_threads": 1}}
+    for module, prefix in (("catboost", "CatBoost"), ("lightgbm", "LGBM")):
+        kind = getattr(__import__(module), prefix + ("Regressor" if regression else "Classifier"))
+        model = kind(**quiet[module]).fit(data.X, data.y)
+        save = model.save_model if module == "catboost" else model.booster_.save_model
+        found[module] = {
+            "error": error(data, model),
+            "microseconds": microseconds(partial(model.predict, **one_thread[module]), data.X_test),
+            "bytes": file_size(save),
+        }
     return found
 
 
-def curve(name: str, rows: int) -> dict[str, Any]:
-    """Errors of subsets over the error of the exact solution, for the first kernel of the default."""
+def curve(name: str, rows: int, sizes: list[int] | None) -> dict[str, Any]:
+    """Errors of subsets over the error of the exact solution, for one kernel chosen by the default."""
     data = table(name, 0, rows)
     model = KernelBoostingRegressor(random_state=0, n_kernels=1, n_basis=None).fit(data.X, data.y)
     (expansion,) = model.expansions_
@@ -143,31 +167,44 @@ def curve(name: str, rows: int) -> dict[str, Any]:
     places = left_out.isfinite().all(1).nonzero()[:, 0]
     places = places[torch.linspace(0, len(places) - 1, min(JUDGES, n // 5)).long()]
     judges = Judges(places, left_out[places], left_out[places], Y[places], torch.ones(len(places)).double())
-    sizes = [int(share * n) for share in SHARES]
+    sizes = sizes or [int(share * n) for share in SHARES]
     path = compression_path(problem, everything, problem.matrix(X).product(A), judges, sizes[-1])
 
-    def test_error(basis: torch.Tensor, weights: torch.Tensor) -> float:
-        values = problem.kernel(X_test, X[basis]) @ weights
+    def test_error(basis: torch.Tensor, weights: torch.Tensor | None = None) -> float:
+        weights = whitened_ridge(problem, basis) if weights is None else weights
+        values = problem.kernel(X_test, basis) @ weights
         return float((answers - values).square().mean().sqrt())
 
-    exact = test_error(everything, A)
+    def centres(m: int) -> torch.Tensor:
+        found = KMeans(m, n_init=1, max_iter=20, random_state=0).fit((X / scales).numpy()).cluster_centers_
+        return torch.as_tensor(found) * scales
+
+    exact = test_error(X, A)
     drawn = torch.as_tensor(np.random.default_rng(0).permutation(n))
-    chosen = [test_error(path.rows[:m], path.weights(m)) / exact for m in sizes]
-    random = [test_error(drawn[:m], whitened_ridge(problem, X[drawn[:m]])) / exact for m in sizes]
-    kernel = type(expansion.kernel).__name__
-    return {"table": name, "rows": n, "kernel": kernel, "sizes": sizes, "chosen": chosen, "random": random}
+    scales = torch.as_tensor(getattr(expansion.kernel, "length_scale", 1.0)).double()
+    lines = {
+        "selected": [test_error(X[path.rows[:m]], path.weights(m)) / exact for m in sizes],
+        "random": [test_error(X[drawn[:m]]) / exact for m in sizes],
+        "k-means": [test_error(centres(m)) / exact for m in sizes],
+    }
+    return {"table": name, "rows": n, "kernel": type(expansion.kernel).__name__, "sizes": sizes, **lines}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+")
     parser.add_argument("--rows", type=int, default=3000)
+    parser.add_argument("--rivals", action="store_true")
     parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--sizes", nargs="+", type=int, help="basis vectors of a curve")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    torch.set_num_threads(1)
     lines = []
     for name in args.tables or (CURVES if args.curve else TABLES):
-        lines.append(curve(name, args.rows) if args.curve else before_and_after(name, args.rows))
+        lines.append(
+            curve(name, args.rows, args.sizes) if args.curve else before_and_after(name, args.rows, args.rivals)
+        )
         print(json.dumps(lines[-1]), flush=True)
     if not args.curve:
         ratios = np.array([line["ratio"] for line in lines])

@@ -10,7 +10,16 @@ import mercer
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor, kernels
 from mercer.data import TensorRows
 from mercer.engine import Sample, make_plan
-from mercer.forward.compress import CompressionPath, GrowingBasis, JointSizes, Judges, Sizes, compression_path
+from mercer.forward.compress import (
+    CORRELATION,
+    LOG_LOSS_FACTOR,
+    CompressionPath,
+    GrowingBasis,
+    JointSizes,
+    Judges,
+    Sizes,
+    compression_path,
+)
 from mercer.forward.problem import Problem
 from mercer.reporting.growth import growth_section
 from mercer.reporting.subject import Subject
@@ -46,15 +55,16 @@ def subset_weights(problem: Problem, basis: torch.Tensor, rows: torch.Tensor) ->
     return torch.linalg.solve(K.T @ (D * K) + problem.lam * Q, K.T @ (D * problem.y[rows]))
 
 
-def path_of(problem: Problem, together: bool, most: int = 60, tol: float = 0.0) -> CompressionPath:
+def path_of(problem: Problem, n_folds: int = 0, most: int = 60, tol: float = 0.0) -> CompressionPath:
     K, a, places = problem.gram(problem.rows.X), exact_weights(problem), torch.arange(0, N, 10)
     values = (K @ a)[places] - 0.1
-    judges = Judges(places, values, values, problem.y[places], problem.weight[places], together)
+    folds = torch.arange(len(places)) % n_folds if n_folds else None
+    judges = Judges(places, values, values, problem.y[places], problem.weight[places], folds)
     return compression_path(problem, torch.arange(N), K @ a, judges, most, tol)
 
 
 def test_weights_at_every_size_solve_the_penalised_normal_equations(problem):
-    path = path_of(problem, together=False)
+    path = path_of(problem)
     assert len(path.sizes) > 3
     for size in path.sizes:
         wanted = subset_weights(problem, path.rows[:size], torch.arange(N))
@@ -71,7 +81,7 @@ def test_with_all_rows_the_fit_is_the_exact_solution(problem):
 
 def test_the_objective_exceeds_its_minimum_by_half_the_squared_distance(problem):
     K, a = problem.gram(problem.rows.X), exact_weights(problem)
-    path = path_of(problem, together=False, most=20)
+    path = path_of(problem, most=20)
     W = torch.zeros_like(a)
     W[path.rows] = path.weights(20)
 
@@ -83,11 +93,11 @@ def test_the_objective_exceeds_its_minimum_by_half_the_squared_distance(problem)
     assert objective(W) - objective(a) == pytest.approx(0.5 * float(distance.sum()), rel=1e-8)
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_left_out_predictions_are_those_of_refits_with_the_same_basis(problem, together):
-    path = path_of(problem, together, most=40)
+@pytest.mark.parametrize("n_folds", [0, 1, 2])
+def test_left_out_predictions_are_those_of_refits_with_the_same_basis(problem, n_folds):
+    path = path_of(problem, n_folds, most=40)
     places, basis, X = path.judges.places, path.rows[:40], problem.rows.X
-    folds = [places] if together else list(places[:, None])
+    folds = [places[fold::n_folds] for fold in range(n_folds)] or list(places[:, None])
     for fold in folds:
         others = torch.tensor([i for i in range(N) if i not in fold.tolist()])
         wanted = problem.kernel(X[fold], X[basis]) @ subset_weights(problem, basis, others)
@@ -96,18 +106,18 @@ def test_left_out_predictions_are_those_of_refits_with_the_same_basis(problem, t
 
 
 def test_judging_rows_are_never_basis_vectors(problem):
-    path = path_of(problem, together=False, most=N)
+    path = path_of(problem, most=N)
     assert not torch.isin(path.rows, path.judges.places).any()
     assert len(path.rows) <= N - len(path.judges.places)
     assert len(path.rows.unique()) == len(path.rows)
 
 
 def test_a_path_ends_at_its_tolerance(problem):
-    free = path_of(problem, together=False)
+    free = path_of(problem)
     rises = [free.rise(size) for size in free.sizes]
     tol = rises[2]
     first = next(place for place, rise in enumerate(rises) if rise <= tol)
-    assert path_of(problem, together=False, tol=tol).sizes == free.sizes[: first + 1]
+    assert path_of(problem, tol=tol).sizes == free.sizes[: first + 1]
 
 
 def test_columns_that_agree_to_all_digits_enter_once():
@@ -122,6 +132,25 @@ def test_columns_that_agree_to_all_digits_enter_once():
     assert basis.size < 20
     assert bool(basis.fitted.isfinite().all())
     assert float((basis.fitted - y).abs().max()) < 0.01
+
+
+def test_the_rise_uses_the_measured_correlation_up_to_the_largest():
+    rng = np.random.default_rng(0)
+    errors, noise = (torch.as_tensor(rng.normal(size=(2000, 1))) for _ in range(2))
+    zero, ones = torch.zeros(2000, 1).double(), torch.ones(2000).double()
+    judges = Judges(torch.arange(2000), zero, zero, errors, ones)
+
+    def rise_and_limits(change):
+        share = float(change.square().mean() / errors.square().mean())
+        largest = LOG_LOSS_FACTOR * (share + 2 * CORRELATION * share**0.5)
+        return judges.rise(change), LOG_LOSS_FACTOR * share, largest
+
+    found, independent, largest = rise_and_limits(0.1 * noise)
+    assert independent < found < 0.8 * largest
+    found, independent, largest = rise_and_limits(0.1 * noise + 0.05 * errors)
+    assert independent < found < 0.8 * largest, "a negative correlation counts as none"
+    found, independent, largest = rise_and_limits(-0.1 * errors)
+    assert found == pytest.approx(largest), "the largest correlation bounds it where fewer rows agree"
 
 
 def test_members_are_judged_together():

@@ -19,9 +19,11 @@ squared error rises by the share
 .. math:: \frac{\mathrm{mean}(d^2) - 2\,\mathrm{mean}(ed)}{\mathrm{mean}(e^2)} \le \delta^2 + 2\rho\delta, \qquad
     \delta^2 = \frac{\mathrm{mean}(d^2)}{\mathrm{mean}(e^2)},
 
-where −ρ is the correlation of e and d. δ is known well from a few hundred rows; ρ is not. It would be zero if e were
-noise, and is positive as a rule: a compressed model is smoother, as the full model already is beside the truth. Test
-rows of tables had correlations up to 0.11, and `CORRELATION` is slightly more (docs/compression.md).
+where −ρ is the correlation of e and d. δ is known well from a few hundred rows. ρ would be zero if e were noise, and is
+positive on some tables: a compressed model is smoother, as the full model already is beside the truth. It is bounded
+by its measured value, or zero if that is negative, and two standard errors; or by `CORRELATION` if that is less, since
+test rows of tables had correlations up to 0.11 (docs/compression.md). A negative one is not believed: of many sizes one
+would be chosen by chance.
 
 **Other losses.** With the rows' weights times V'' at f* the metric is that of the second-order expansion of J around
 its minimum, and f* itself is projected (`likelihood_path`). Judging rows have weight zero there.
@@ -52,8 +54,9 @@ CANDIDATES = 2
 NOVELTY = 1e-9
 #: A path ends early if the rise, continued as a power of the size from the last sizes, would be too large at its end.
 TREND_SIZES = 4
-#: ρ, the correlation of a compression's changes with the errors of the full model.
-CORRELATION = 0.12
+#: ρ at most, the correlation of a compression's changes with the errors of the full model, where few rows judge; and
+#: the standard errors by which the measured correlation is raised.
+CORRELATION, STANDARD_ERRORS = 0.12, 2.0
 #: Rise of the log loss of calibrated probabilities over the rise of the squared error of class codes: 1.3 on waveform.
 LOG_LOSS_FACTOR = 1.5
 #: The least curvature of a loss that counts: rows far on the right side of a boundary have next to none.
@@ -162,8 +165,8 @@ class Judges:
 
     `values` are the predictions that a compressed model is compared with, and `left_out` those of the full model
     without these rows, which tell its error. They are the same where the compressed model leaves the rows out as well:
-    all at once, as a fold, if `together`, otherwise each one by itself. With `root` the error is the root of the mean
-    loss, as for numbers; otherwise it is the log loss, as for classes.
+    those of a fold at once, with `folds` as the rows' fold numbers, or each one by itself. With `root` the error is the
+    root of the mean loss, as for numbers; otherwise it is the log loss, as for classes.
     """
 
     places: Tensor
@@ -171,7 +174,7 @@ class Judges:
     left_out: Tensor
     targets: Tensor
     weight: Tensor
-    together: bool = False
+    folds: Tensor | None = None
     loss: Loss = field(default_factory=Squared)
     root: bool = False
 
@@ -184,10 +187,19 @@ class Judges:
         square = float((self.weight @ (curvature * change.square())).sum())
         error = 2 * float((self.weight @ self.loss.value(self.targets, self.left_out)).sum())
         share = square / max(error, SMALLEST)
-        rise = share + 2 * CORRELATION * math.sqrt(share)
+        along = CORRELATION * math.sqrt(share)
+        if self.loss.quadratic:  # rows that a likelihood has seen do not tell the correlation
+            along = min(along, self._along_errors(change) / max(error, SMALLEST))
+        rise = share + 2 * along
         if self.root:
             return math.sqrt(1 + rise) - 1
         return LOG_LOSS_FACTOR * rise if self.loss.quadratic else rise
+
+    def _along_errors(self, change: Tensor) -> float:
+        """An upper bound of −Σ w·e·d: its value at these rows, at least zero, and two standard errors."""
+        products = self.weight * ((self.left_out - self.targets) * change).sum(1)
+        spread = (products - products.mean()).square().sum().sqrt()
+        return float(products.sum().clamp(min=0) + STANDARD_ERRORS * spread)
 
 
 @dataclass(frozen=True)
@@ -216,8 +228,8 @@ class CompressionPath:
         return self.predictions[self.sizes.index(size)] - self.judges.values
 
     def rise(self, size: int, share: float = 1.0) -> float:
-        """The share by which the error rises at most if the function is a `share` of an average of independent ones."""
-        return self.judges.rise(math.sqrt(share) * self.change(size))
+        """The share by which the error of an average rises at most if this `share` of it alone is compressed."""
+        return self.judges.rise(share * self.change(size))
 
 
 def compression_path(
@@ -226,7 +238,7 @@ def compression_path(
     """Choose basis vectors among `rows` until the error rises by at most `tol`, or there are `most`.
 
     `f` (n × p) has the values of the full model at `rows`. The path ends early if the function has no hope to be within
-    the tolerance as a `share` of an average whose other errors are independent; ``tol=0`` goes on to `most`.
+    the tolerance as a `share` of an average whose other functions keep all rows; ``tol=0`` goes on to `most`.
     """
     is_candidate = problem.distinct[rows].clone()
     is_candidate[judges.places] = False
@@ -262,7 +274,7 @@ def grown(basis: GrowingBasis, judges: Judges, tol: float, share: float = 1.0) -
         sizes.append(basis.size)
         predictions.append(hat.predictions())
         change = predictions[-1] - judges.values
-        rises.append(judges.rise(math.sqrt(share) * change))
+        rises.append(judges.rise(share * change))
         if tol and (judges.rise(change) <= tol or _is_hopeless(sizes, rises, most, tol)):
             break
     m = basis.size
@@ -278,20 +290,25 @@ class LeftOutRows:
 
     def __init__(self, basis: GrowingBasis, judges: Judges) -> None:
         self.basis, self.judges, self.seen = basis, judges, 0
-        n = len(judges.places)
-        self.hat = basis.X.new_zeros((n, n) if judges.together else (n,))
+        folds = judges.folds
+        self.folds = [] if folds is None else [(folds == fold).nonzero()[:, 0] for fold in folds.unique()]
+        self.hats = [basis.X.new_zeros(len(fold), len(fold)) for fold in self.folds]
+        self.leverage = basis.X.new_zeros(len(judges.places))
 
     def predictions(self) -> Tensor:
         """The predictions (n × p) at the present size."""
         basis, places = self.basis, self.judges.places
         U, weight = basis.U[self.seen : basis.size, places], basis.weight[places]
         self.seen = basis.size
-        self.hat += U.T @ (U * weight) if self.judges.together else weight * U.square().sum(0)
         y = basis.y[places]
         residual = y - basis.fitted[places]
-        if self.judges.together:
-            return y - torch.linalg.solve(torch.eye(len(places)).to(self.hat) - self.hat, residual)
-        return y - residual / (1 - self.hat).clamp(min=1 - LARGEST)[:, None]
+        if not self.folds:
+            self.leverage += weight * U.square().sum(0)
+            return y - residual / (1 - self.leverage).clamp(min=1 - LARGEST)[:, None]
+        for fold, hat in zip(self.folds, self.hats, strict=True):
+            hat += U[:, fold].T @ (U[:, fold] * weight[fold])
+            residual[fold] = torch.linalg.solve(torch.eye(len(fold)).to(hat) - hat, residual[fold])
+        return y - residual
 
 
 def _is_hopeless(sizes: list[int], rises: list[float], most: int, tol: float) -> bool:

@@ -26,7 +26,7 @@ from mercer.progress import report_step
 #: Rows below which a model keeps all of them: predictions are fast, and too few rows would judge.
 FEWEST_ROWS = 500
 #: The largest compressed size: a share of the rows, and at most so many basis vectors on a CPU and on a GPU. A larger
-#: one would take longer than a quarter of the fit (8000 rows, one core: 11 s, of which 1 s for each kernel).
+#: one would take longer than a quarter of the fit (12 000 rows, one core: 40 s, and 2 s for each kernel).
 LARGEST_SHARE, MOST_VECTORS = 1 / 3, {"cpu": 1200, "cuda": 8000}
 #: The largest share of all basis vectors that a compression may leave to be worth its change of predictions.
 WORTHWHILE = 0.5
@@ -146,7 +146,7 @@ def largest_size(problem: Problem, n_basis: int | None) -> int:
 
 
 def _judges(part: FittedMember, classes: bool) -> Judges:
-    """Rows with left-out predictions that judge: one fold of them, or rows that were left out one by one."""
+    """Rows with left-out predictions that judge: folds of them, or rows that were left out one by one."""
     problem, learner = part.fit.problem, part.fit.learner
     assert isinstance(learner, AllRows)
     assert learner.left_out is not None
@@ -154,19 +154,24 @@ def _judges(part: FittedMember, classes: bool) -> Judges:
     left_out = learner.left_out[rows]
     known = left_out.isfinite().all(1).nonzero()[:, 0]
     least_squares, on_cpu = problem.loss.quadratic, problem.plan.device.type == "cpu"
-    folds = iterative_folds(len(rows), problem.n_outputs, True) if least_squares and on_cpu else None
+    n_folds = iterative_folds(len(rows), problem.n_outputs, True) if least_squares and on_cpu else None
     if learner.last_fold is not None:
         known = torch.isin(rows, learner.last_fold).nonzero()[:, 0]
-    elif folds:
-        known = known[::folds]
+        n_folds = 1
+    elif n_folds:
+        fold = torch.arange(len(known), device=known.device) % n_folds
+        n_folds = max(1, min(n_folds, int(JUDGING_SHARE * len(rows) * n_folds / len(known))))  # of few enough rows
+        known = known[fold < n_folds]
     else:
         most = min(FEWEST_ROWS, int(JUDGING_SHARE * len(rows)))
         known = known[torch.as_tensor(spaced_rows(torch.ones(len(known)), most), device=known.device)]
     y, weight = problem.y[rows][known].double(), problem.weight[rows][known].double()
     values = left_out[known] if least_squares else part.fit.f[rows][known].double()
-    together = least_squares and learner.n_folds > 0
+    folds = None
+    if least_squares and learner.n_folds:
+        folds = torch.arange(len(known), device=known.device) % (n_folds or 1)
     root = not classes and problem.loss.link == "identity"
-    return Judges(known, values, left_out[known], y, weight, together, problem.loss, root)
+    return Judges(known, values, left_out[known], y, weight, folds, problem.loss, root)
 
 
 def _member(
