@@ -257,8 +257,11 @@ def best_amplitude_log_evidence(K: np.ndarray, lam: float, Y: Any) -> float:
 
 def draw(kernel: Kernel, X: Any, noise: float, rng: np.random.Generator, outputs: int = 1) -> np.ndarray:
     """Draws of a Gaussian process with noise at the rows of X, n × outputs."""
-    C = tile(kernel, X, X)
-    values, vectors = np.linalg.eigh(C)
+    X = np.asarray(X, dtype=float)
+    C = np.zeros((len(X), len(X)))
+    for i, x in enumerate(X):
+        C[i, : i + 1] = [value(kernel, x, z) for z in X[: i + 1]]
+    values, vectors = np.linalg.eigh(C)  # reads the lower triangle alone
     root = vectors * np.sqrt(values.clip(min=0))
     return root @ rng.standard_normal((len(C), outputs)) + math.sqrt(noise) * rng.standard_normal((len(C), outputs))
 

@@ -19,17 +19,17 @@ from mercer.engine import Sample, make_plan
 from mercer.gp.leave_one_out import leave_one_out_latent
 from mercer.losses import class_likelihood
 
-QUICK = {"kernel": "gaussian", "max_iter": 4}
+QUICK = {"kernel": kernels.Gaussian(1.5), "max_iter": 2}
 MODELS = {
     "exact": mercer.KernelBoostingClassifier(kernel="gaussian"),
     "held out": mercer.KernelBoostingClassifier(4, learner_size=20, kernel="gaussian", validation_fraction=0.4),
-    "greedy": mercer.GreedyKernelClassifier(10, kernel="gaussian"),
+    "greedy": mercer.GreedyKernelClassifier(10, kernel=kernels.Gaussian(1.5)),
     "spgp": mercer.SparseGPClassifier(8, **QUICK),
     "softmax": mercer.SparseGPClassifier(8, multi_class="softmax", **QUICK),
     "projected": mercer.SparseGPClassifier(8, approximation="pp", **QUICK),
     "subset": mercer.SparseGPClassifier(40, approximation="sd", **QUICK),
-    "mhks": mercer.MHKSClassifier(max_iter=10),
-    "rpemekl": mercer.RPEMEKLClassifier(n_members=2),
+    "mhks": mercer.MHKSClassifier(kernels.Gaussian(1.5), max_iter=10),
+    "rpemekl": mercer.RPEMEKLClassifier(kernels.Gaussian(1.5), n_members=2),
     "nrbf": mercer.NRBFClassifier(6),
     "densities": mercer.GaussianMixtureClassifier(2, n_init=1, max_iter=20),
 }

@@ -26,9 +26,10 @@ from mercer.preprocessing.inputs import code_targets
 #: Settings that only make a fit quicker; a Gaussian process of so few rows needs no other.
 FAST = {
     "KernelBoostingClassifier": {"kernel": "gaussian"},
-    "GreedyKernelClassifier": {"kernel": "gaussian"},
+    "GreedyKernelClassifier": {"kernel": "gaussian", "n_basis": 10},
     "SparseGPClassifier": {"kernel": "gaussian", "n_inducing": 20, "max_iter": 10},
-    "ENRBFClassifier": {"n_init": 1},
+    "ENRBFClassifier": {"n_init": 1, "n_components": 3},
+    "RPEMEKLClassifier": {"n_members": 2},
 }
 CLASSIFIERS = [name for name in mercer.__all__ if name.endswith("Classifier")]
 

@@ -57,7 +57,7 @@ THREADS = [*((name, 1) for name in SMALL), ("KernelBoostingClassifier", 2), ("RP
 
 
 @pytest.mark.parametrize(("name", "threads"), THREADS)
-def test_every_phase_is_told_in_its_order_and_changes_nothing(name, threads, set_threads):
+def test_every_phase_is_told_in_its_order_and_changes_nothing(name, threads, set_threads, short_selections):
     set_threads(threads)
     events: list[Event] = []
     heard = fitted(name, callbacks=events.append)
@@ -98,7 +98,7 @@ def test_the_validation_loss_and_its_best_are_told_and_shown(capsys):
     assert f"validation loss {losses[-1]:.4g}, best {losses.min():.4g}" in capsys.readouterr().err
 
 
-def test_a_selection_tells_its_steps_of_how_many_and_the_best_candidate():
+def test_a_selection_tells_its_steps_of_how_many_and_the_best_candidate(short_selections):
     events: list[Event] = []
     model = mercer.KernelBoostingRegressor(metric=None, random_state=0, callbacks=events.append).fit(X, Y)
     told = [event for event in events if event.phase == "selection"]

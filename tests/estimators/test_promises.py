@@ -31,6 +31,8 @@ X = rng.uniform(-2, 2, (150, 2))
 Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=150)
 CLASSES = (Y > 0).astype(int)
 FIXED: dict[str, Any] = {"kernel": Gaussian(1.0), "regularization": 0.01, "random_state": 0}
+#: A greedy fit looks at all rows in each of its steps.
+FEW_STEPS: dict[Any, dict[str, Any]] = {GreedyKernelRegressor: {"n_basis": 12}, KernelBoostingRegressor: {}}
 
 REGRESSORS = [
     KernelBoostingRegressor(3, learner_size=10, subset_size=50, **FIXED),
@@ -124,7 +126,7 @@ def test_staged_and_path_predictions_of_an_unfitted_model_are_refused():
 @cache
 def weighed(face: Any, scale: float) -> np.ndarray:
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    return face(kernel=Gaussian(1.0), random_state=0).fit(X, Y, weight * scale).predict(X)
+    return face(kernel=Gaussian(1.0), random_state=0, **FEW_STEPS[face]).fit(X, Y, weight * scale).predict(X)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
@@ -215,7 +217,7 @@ def test_a_warm_model_refuses_another_problem(change):
 
 @cache
 def in_units(face: Any, unit_x: float, unit_y: float) -> np.ndarray:
-    model = face(random_state=0, tuning_rows=60, kernel="gaussian").fit(X * unit_x, Y * unit_y)
+    model = face(random_state=0, tuning_rows=60, kernel="gaussian", **FEW_STEPS[face]).fit(X * unit_x, Y * unit_y)
     return model.predict(X * unit_x)
 
 
@@ -271,7 +273,7 @@ def test_a_budget_that_allows_the_exact_solution_takes_it():
     np.testing.assert_array_equal(hurried.predict(X), plain.predict(X))
 
 
-def test_more_time_than_the_default_needs_gives_the_default_model(monkeypatch):
+def test_more_time_than_the_default_needs_gives_the_default_model(short_selections, monkeypatch):
     """With a category: such tables of classes average two selections, with and without a budget."""
     settings = replace(KernelBoostingClassifier._selection_settings, repeated_rows=(100, 200))
     monkeypatch.setattr(KernelBoostingClassifier, "_selection_settings", settings)

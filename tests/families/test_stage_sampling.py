@@ -161,18 +161,18 @@ def test_basis_indices_of_drawn_rows_count_copies_of_rows_too(few_rows, face):
     given = table(3000)
     X = np.concatenate([given.rows.X[:1000], given.rows.X])
     y = np.concatenate([given.y[:1000], given.y])
-    model = face(max_rows=300, n_learners=3, random_state=0, metric=None)
+    model = face(max_rows=300, n_learners=3, random_state=0, kernel="gaussian")
     model.fit(X, y if face is KernelBoostingClassifier else (y == "sea").astype(float))
     np.testing.assert_array_equal(model.basis_, X[model.basis_indices_])
 
 
 def test_a_regressor_draws_other_rows_of_a_file_for_every_stage_and_says_how_fast(few_rows, tmp_path, refinement):
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (6000, 3))
+    X = rng.uniform(-1, 1, (4000, 3))
     y = np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1] + X[:, 2])
     X = pd.DataFrame(X, columns=["a", "b", "c"])
     X.assign(y=y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
-    refinement(min_gain=2e-3)
+    refinement(min_gain=1e-2)
     events = []
     model = KernelBoostingRegressor(max_rows=600, random_state=0, metric=None, polish=False, callbacks=events.append)
     model.fit(ParquetRows(tmp_path / "rows.parquet", target="y"))

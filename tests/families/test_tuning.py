@@ -139,7 +139,7 @@ def test_the_input_that_does_not_matter_is_found(relevant_and_not):
 
 
 def test_one_length_scale_is_kept_where_more_do_not_pay():
-    X = uniform(120)
+    X = uniform(80)
     y = drawn(Gaussian(1.0), X, 0.05)
     tuned = tune_kernel(X, y, "gaussian", random_state=0)
     assert lengths(tuned).shape == (1,)
@@ -148,7 +148,7 @@ def test_one_length_scale_is_kept_where_more_do_not_pay():
 
 
 def test_a_rough_kernel_is_preferred_on_rough_draws():
-    X = uniform(200, 1)
+    X = uniform(100, 1)
     tuned = tune_kernel(X, drawn(Matern12(1.0), X, 1e-4), random_state=0)
     assert isinstance(tuned.kernel.left.kernel, Matern12)
     assert list(tuned.families) == ["Gaussian", "Matern52", "Matern32", "Matern12"]
@@ -205,7 +205,7 @@ def test_a_kernel_object_keeps_its_form():
     ids=["rbf", "matern"],
 )
 def test_the_evidence_is_at_least_scikit_learns(name, theirs):
-    X = uniform(150)
+    X = uniform(80)
     y = drawn(Gaussian([0.7, 1.8]), X, 0.05)[:, 0]
     y = (y - y.mean()) / y.std()
     form = 1.0 * theirs([1.0, 1.0]) + skgp.ConstantKernel(1.0) + skgp.WhiteKernel(0.1)
@@ -221,19 +221,18 @@ def test_the_evidence_is_at_least_scikit_learns(name, theirs):
 def test_restarts_never_lower_the_evidence(seed):
     X = uniform(40, seed=seed)
     y = np.sin(3 * X[:, 0]) + 0.3 * np.random.default_rng(seed).normal(size=40)
-    values = [tune_kernel(X, y, "gaussian", restarts=r, random_state=seed).log_marginal_likelihood for r in (0, 2)]
+    values = [tune_kernel(X, y, "gaussian", restarts=r, random_state=seed).log_marginal_likelihood for r in (0, 1)]
     assert values == sorted(values)
 
 
 def test_the_same_random_state_gives_the_same_result():
-    X = uniform(120)
+    X = uniform(80)
     y = drawn(Gaussian(), X, 0.05)[:, 0]
-    first, again, other = (
-        tune_kernel(X, y, "gaussian", n_rows=50, restarts=1, random_state=seed) for seed in (3, 3, 4)
-    )
+    how = {"n_rows": 25, "restarts": 1, "max_iter": 10}
+    first, again, other = (tune_kernel(X, y, "gaussian", **how, random_state=seed) for seed in (3, 3, 4))
     assert repr(first) == repr(again)
     assert first.log_marginal_likelihood != other.log_marginal_likelihood  # other rows
-    tensors = tune_kernel(torch.from_numpy(X), torch.from_numpy(y), "gaussian", n_rows=50, restarts=1, random_state=3)
+    tensors = tune_kernel(torch.from_numpy(X), torch.from_numpy(y), "gaussian", **how, random_state=3)
     assert repr(tensors) == repr(first)
 
 
@@ -280,7 +279,7 @@ def assert_finite(tuned: Tuned) -> None:
 def test_hard_data_give_finite_results(spoil, kernel):
     X = uniform(30)
     X, y = spoil(X, np.sin(X[:, 0]))
-    assert_finite(tune_kernel(X, y, kernel, max_iter=10, random_state=0))
+    assert_finite(tune_kernel(X, y, kernel, max_iter=5, random_state=0))
 
 
 @pytest.fixture(scope="module")
@@ -342,11 +341,11 @@ def test_the_tuned_noise_is_the_best_of_a_fine_grid(kernel, noise, outputs):
     Y = 5 + drawn(kernel, X, noise, outputs=outputs)
     lam = tune_noise(kernel, torch.from_numpy(X), torch.from_numpy(Y))
     K, centred = oracles.tile(kernel, X, X), Y - Y.mean(0)
-    grid = np.linalg.eigvalsh(K)[-1] * np.logspace(-8, 1, 200)
+    grid = np.linalg.eigvalsh(K)[-1] * np.logspace(-4, 1, 110)
     values = [oracles.best_amplitude_log_evidence(K, trial, centred) for trial in grid]
     # The evidence is flat at its top: the search's 1e-5 in log λ is far below 1e-6 of evidence.
     assert oracles.best_amplitude_log_evidence(K, lam, centred) >= max(values) - 1e-6
-    assert 0 < np.argmax(values) < 199  # the draws have their optimum inside the grid
+    assert 0 < np.argmax(values) < 109  # the draws have their optimum inside the grid
     assert abs(math.log(lam / grid[np.argmax(values)])) <= math.log(grid[1] / grid[0])
 
 
@@ -375,8 +374,8 @@ def test_constant_targets_leave_a_positive_noise(targets):
 
 def test_inputs_of_a_group_share_their_length_scale():
     rng = np.random.default_rng(0)
-    level = rng.integers(0, 3, 90)
-    X = np.column_stack([rng.normal(size=90), np.eye(3)[level] / 2**0.5])
+    level = rng.integers(0, 3, 45)
+    X = np.column_stack([rng.normal(size=45), np.eye(3)[level] / 2**0.5])
     y = np.sin(2 * X[:, 0]) + level
     apart, tied = (
         tune_kernel(X, y, "gaussian", ard=True, groups=groups, random_state=0) for groups in (None, [5, 7, 7, 7])
