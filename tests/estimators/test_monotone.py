@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.optimize import minimize
 from sklearn.base import clone
 
 import mercer
 from mercer import KernelBoostingRegressor
-from mercer.forward.monotone import least_distance
-from mercer.kernels import Laplacian, Matern12
+from mercer.forward.monotone import PENALTY_SHARE, Correction, least_distance
+from mercer.kernels import Laplacian, Matern12, Matern32
+from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.monotonic import column_signs
 
 
@@ -55,6 +60,24 @@ def test_the_least_distance_problem_agrees_with_a_general_solver() -> None:
 
 def test_constraints_that_exclude_each_other_have_no_solution() -> None:
     assert least_distance(np.array([[1.0], [-1.0]]), np.array([1.0, 1.0])) is None
+
+
+def test_the_span_of_a_correction_grows_where_it_has_no_rows() -> None:
+    X, index = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None], torch.arange(20)
+    problem = SimpleNamespace(candidates=lambda: index, basis=lambda rows: X[rows], weight=torch.ones(20))
+    final = SimpleNamespace(kernel=Matern32(0.3), basis=X[:5], weights=torch.ones(5, 1), index=index[:5], lam=0.1)
+    member = SimpleNamespace(inputs=InputMap.identity(1), share=1.0)
+    part: Any = SimpleNamespace(
+        fit=SimpleNamespace(problem=problem), final=final, member=member, held_out=SimpleNamespace(rows=X)
+    )
+    correction = Correction(part)
+    correction.grow(torch.tensor([[0.5], [5.0], [5.0], [8.0]], dtype=torch.float64))  # near rows, far, the same, far
+    np.testing.assert_array_equal(correction.S[20:, 0].sort()[0], [5.0, 8.0])
+    S, K = correction.S, correction.kernel
+    np.testing.assert_allclose(correction.L @ correction.L.T, K(S, S), atol=1e-9)
+    V = torch.linalg.solve_triangular(correction.L, K(S, X), upper=False)
+    wanted = V @ V.T + PENALTY_SHARE * 0.1 * torch.eye(22)
+    np.testing.assert_allclose(correction.R @ correction.R.T, wanted, atol=1e-6)
 
 
 def test_predictions_never_fall_along_a_constrained_column(

@@ -28,10 +28,11 @@ from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.large_tables import LocalLengthScales, select_by_learning_curve
 from mercer.forward.loop import BoostingSettings, Ensemble, Focus, ForwardFit, LearnerSizes, Size
 from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selection, single_kernel
-from mercer.forward.monotone import MonotoneRegression, require_constrainable, smooth_selection
+from mercer.forward.monotone import MonotoneRegression, require_constrainable
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.refinement_stages import RefinementSettings, RefinementStages, best_average, time_to_begin
+from mercer.forward.smooth_kernels import smooth_selection
 from mercer.forward.solve.exact import AllRows, affordable_polish_steps, exact_seconds
 from mercer.forward.solve.polish import polish
 from mercer.forward.stage_sampling import draw_sample

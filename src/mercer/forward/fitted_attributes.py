@@ -125,7 +125,9 @@ def _restricted(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:
 def _staged(part: FittedMember, expansion: Expansion) -> StagedExpansion:
     """The expansion after any number of steps."""
     problem, rows, path = part.fit.problem, expansion.basis, part.path
-    if part.final.moved or not np.array_equal(part.final.index.cpu().numpy(), path.rows):  # not those of the path
+    if path.basis is not None:
+        rows = path.basis
+    elif part.final.moved or not np.array_equal(part.final.index.cpu().numpy(), path.rows):  # not those of the path
         rows = problem.rows.fetch(path.rows).double().cpu().numpy() if len(path.rows) else np.empty((0, 0))
     if isinstance(problem.kernel, SparseRowKernel):
         rows = path.rows[:, None].astype(np.float64)

@@ -5,26 +5,23 @@ The fitted function f is replaced by f + g. The correction g solves
 .. math:: \min_g \tfrac12\sum_n w_n g(x_n)^2 + \tfrac{\lambda'}2\|g\|^2_{\mathcal H} \quad\text{subject to}\quad
     s_j\,\partial_j(f + g)(x) \ge \varepsilon_j(x) \text{ for all } x \text{ and constrained columns } j ,
 
-with s = ±1, in the span of the kernel functions of at most 1200 rows. If the truth obeys the constraints, a projection
-in the mean square cannot lead away from it. Hence λ' is smaller than the penalty λ of the fit.
+with s = ±1, in the span of the kernel functions of at most 1200 rows, and of points with violations that have no row
+nearby. Otherwise nothing would rise in the empty outskirts of skewed columns without a change everywhere else. If the
+truth obeys the constraints, a projection in the mean square cannot lead away from it. Hence λ' is smaller than the
+penalty λ of the fit.
 
 The infinitely many constraints are met by cutting planes. Each round draws points, finds those where the slope has the
 wrong sign, adds them to the active constraints and solves the quadratic program again, until several rounds in a row
 find none. Points are rows of the table, and mixtures of two rows, with a random value in one constrained column. The
 small margin ε keeps slopes between the drawn points positive.
 
-Slopes of Laplacian and Matérn 1/2 kernels jump at every basis vector. One kernel therefore replaces the selected
-ensemble: of its differentiable members, and of kernels exp(−Σ|x − z|^p/ℓ^p) with p = 1.75 in the coordinates of each
-member, the one of least leave-one-out error. With long length-scales these are nearly sums of functions of one
-column, like Laplacian kernels, and smooth.
-
 In coordinates p in which the objective is ½|p|² this is a least distance problem, solved by non-negative least squares
 (C. L. Lawson and R. J. Hanson, "Solving least squares problems", 1974, chapter 23). Ensemble members are corrected
-together: their average is constrained, each by its share.
+together: their average is constrained, each by its share. Their kernels are differentiable
+(`mercer.forward.smooth_kernels`).
 
 A constrained column keeps the value at the end of its range beyond it (`InputMap.limits`), since kernels would fall
-back to the mean there. Between the outermost rows of a skewed column, far from each other, few functions of the span
-rise without changing everything else. A thousandth of the rows therefore lies beyond the range at each end.
+back to the mean there.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ from mercer.base.parameters import MONOTONE
 from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.forward.compress_members import Compressed
-from mercer.forward.model_selection import KernelMember, Selection, sample_of
 from mercer.forward.path import ExpansionPath
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
@@ -53,17 +49,7 @@ from mercer.preprocessing.columns import Missing
 from mercer.preprocessing.monotonic import has_signs, signs_by_coordinate
 from mercer.preprocessing.read import TableData
 from mercer.progress import report_step
-from mercer.selection.score import leave_one_out_path
-from mercer.selection.settings import PENALTIES
 
-#: The exponent of the kernel exp(−Σ|x − z|^p/ℓ^p) that replaces Laplacian kernels, whose slopes jump at basis vectors.
-POWER = 1.75
-#: Rows on which its length-scale and penalty are chosen, and length-scales in units of that of the rough kernel.
-SMOOTHING_ROWS, FACTORS = 400, (0.5, 1.0, 2.0, 4.0, 8.0)
-#: Leave-one-out errors within this factor of the least count as equal.
-NEARLY = 1.01
-#: Folds for rows in groups or in an order of time, where single rows are not left out.
-SMOOTHING_FOLDS = 5
 #: Kernel functions that span the correction of a member: at least, if there are so many rows, and at most.
 FEWEST_VECTORS, MOST_VECTORS = 600, 1200
 #: Rows on which the size of the correction is measured, and from which points are drawn, at most.
@@ -74,10 +60,12 @@ PENALTY_SHARE = 0.1
 MARGIN = 0.5
 #: Values of a constrained column between which points are drawn, and the length of a difference in units of its range.
 GRID, STEP = 128, 1e-4
-#: The share of the rows beyond each end of the range.
-OUTSIDE = 0.001
-#: Points of a round, constraints that it adds for a column, rounds at most, and rounds without a violation at the end.
-POINTS, ADDED, ROUNDS, CLEAN_ROUNDS = 4000, 100, 60, 3
+#: The span grows by functions of points around a violation, so far apart in units of the range, if the span leaves this
+#: share of their squared norm.
+REACH, NOVEL = 0.05, 0.01
+#: Points of a round, which double after each round without a violation, constraints that it adds for a column, rounds
+#: at most, and rounds without a violation at the end.
+POINTS, ADDED, ROUNDS, CLEAN_ROUNDS = 1000, 100, 60, 4
 #: Points of lowest slopes, by single precision, that are examined in double precision; rows whose tile fits a cache.
 LOWEST, BLOCK = 200, 500
 #: Time of the rounds at most, in units of the time of the fit without constraints, and seconds that they always have.
@@ -130,40 +118,6 @@ def require_constrainable(estimator: Any, data: TableData) -> None:
     require(not estimator.updatable, "updatable", "False where monotonic_cst is given", True)
     require(not isinstance(data.rows, SparseRows), name, "None where X is a wide sparse matrix", given)
     require(data.shard.group.size == 1, name, "None where several processes fit one model", given)
-
-
-def smooth_selection(selection: Selection, task: Task, Y: np.ndarray) -> Selection:
-    """The differentiable kernel of least leave-one-out error in the coordinates of any member of the selection.
-
-    Of nearly equal ones a member is preferred, which the selection chose from more rows, and then the largest penalty,
-    which is solved fastest.
-    """
-    members = selection.members
-    found = [candidate for member in members for candidate in smooth_candidates(member, task, Y)]
-    least = min(loss for loss, _ in found)
-    nearly = [candidate for loss, candidate in found if loss <= NEARLY * least]
-    kernels = [member.kernel for member in members]
-    best = max(nearly, key=lambda found: (found.kernel in kernels, found.lam))
-    return replace(selection, members=[replace(best, share=1.0)])
-
-
-def smooth_candidates(member: KernelMember, task: Task, Y: np.ndarray) -> Iterator[tuple[float, KernelMember]]:
-    """Leave-one-out errors of the member, unless it is rough, and of smooth kernels with its coordinates."""
-    kernel: Any = member.kernel
-    sample = sample_of(task.data, Y, member.inputs, task.plan, pairwise=False)
-    part = sample.part(sample.spaced(SMOOTHING_ROWS))
-    X, weight = part.rows.take(np.arange(part.n_rows)).double(), part.weight
-    splits = [] if part.row_groups is None else part.row_groups.splits(SMOOTHING_FOLDS)
-    trials = [] if isinstance(kernel, Laplacian | Matern12) else [kernel]
-    lengths = np.asarray(getattr(kernel, "length_scale", 1.0))
-    trials += [Separable((factor * lengths).tolist(), p=POWER, q=POWER) for factor in FACTORS]
-    for trial in trials:
-        penalties = [member.lam] if trial is kernel or not task.unspecified.penalty else PENALTIES
-        values = leave_one_out_path(trial(X, X), part.Y, weight, torch.tensor(penalties), splits)
-        errors = (values - part.Y).square().sum(2)
-        losses = (weight * errors.nan_to_num()).sum(1) / (weight * errors.isfinite()).sum(1)
-        for loss, lam in zip(losses.tolist(), penalties, strict=True):
-            yield loss, replace(member, kernel=trial, lam=lam)
 
 
 @dataclass(frozen=True)
@@ -245,8 +199,7 @@ class PointSource:
 
 
 def _grid(values: np.ndarray) -> np.ndarray:
-    """Values of a column between which points are drawn, without the outermost rows at each end."""
-    values = values.clip(*np.quantile(values, [OUTSIDE, 1 - OUTSIDE]))
+    """Values of a column between which points are drawn: quantiles and equal steps."""
     even = np.linspace(values.min(), values.max(), GRID)
     return np.unique(np.concatenate([np.quantile(values, np.linspace(0, 1, GRID)), even]))
 
@@ -254,8 +207,8 @@ def _grid(values: np.ndarray) -> np.ndarray:
 class Correction:
     """The correction of one ensemble member: kernel functions, and coordinates in which its size is Euclidean.
 
-    With K_SS = LLᵀ the functions V = K_nS L⁻ᵀ are orthonormal in the RKHS; with VᵀDV + λ'I = RRᵀ the weights of a
-    correction of coordinates p are L⁻ᵀR⁻ᵀp.
+    With K_SS = LLᵀ the functions V = L⁻¹K_Sn are orthonormal in the RKHS; with VDVᵀ + λ'I = RRᵀ the weights of a
+    correction of coordinates p are L⁻ᵀR⁻ᵀp. The span begins with rows and grows by points without a row nearby.
     """
 
     def __init__(self, part: FittedMember) -> None:
@@ -265,20 +218,43 @@ class Correction:
         self.Z, self.W = final.basis.double().cpu(), final.weights.double().cpu()
         rows = problem.candidates()
         self.index = spanning_rows(final.index, rows)
-        self.S = problem.basis(self.index).double().cpu()
-        self.delta = torch.zeros(len(self.S), 1, dtype=torch.float64)
         same = self.index[:, None] == final.index  # basis vectors among the rows that span the correction
         self.W_S, self.rest = same.cpu().double() @ self.W, ~same.any(0).cpu()
         spaced = rows[torch.linspace(0, len(rows) - 1, min(len(rows), METRIC_ROWS)).long()]
-        weight = problem.weight[spaced].double().cpu() * (len(rows) / len(spaced))
-        self.L = cholesky(self.kernel(self.S, self.S))[0]
-        V = torch.linalg.solve_triangular(
-            self.L, self.kernel(self.S, problem.basis(spaced).double().cpu()), upper=False
-        )
-        inner = (V * weight) @ V.T
-        inner.diagonal().add_(PENALTY_SHARE * final.lam)
-        self.R = cholesky(inner)[0]
+        self.X = problem.basis(spaced).double().cpu()
+        self.weight = problem.weight[spaced].double().cpu() * (len(rows) / len(spaced))
+        self.penalty = PENALTY_SHARE * final.lam
         self.held_out_rows = part.held_out.rows
+        self.S = problem.basis(self.index).double().cpu()
+        self.n_rows = len(self.S)
+        self.delta = self.S.new_zeros(self.n_rows, 1)
+        self.L = cholesky(self.kernel(self.S, self.S))[0]
+        self.V = torch.linalg.solve_triangular(self.L, self.kernel(self.S, self.X), upper=False)
+        inner = (self.V * self.weight) @ self.V.T
+        inner.diagonal().add_(self.penalty)
+        self.R = cholesky(inner)[0]
+
+    def grow(self, points: Tensor) -> None:
+        """Add the kernel functions of those points that the span does not hold yet."""
+        B = self.inputs.encode(points)
+        cross = torch.linalg.solve_triangular(self.L, self.kernel(self.S, B), upper=False)
+        gram = self.kernel(B, B)
+        new = novel(gram - cross.T @ cross, gram.diagonal())
+        if not len(new):
+            return
+        B, cross, gram = B[new], cross[:, new], gram[new][:, new]
+        L = cholesky(gram - cross.T @ cross)[0]
+        V = torch.linalg.solve_triangular(L, self.kernel(B, self.X) - cross.T @ self.V, upper=False)
+        inner = (self.V * self.weight) @ V.T
+        mixed = torch.linalg.solve_triangular(self.R, inner, upper=False)
+        own = (V * self.weight) @ V.T - mixed.T @ mixed
+        own.diagonal().add_(self.penalty)
+        self.R, self.L = bordered(self.R, mixed.T, cholesky(own)[0]), bordered(self.L, cross.T, L)
+        nearest = self.kernel(B, self.S[: self.n_rows]).argmax(1)
+        self.index = torch.cat([self.index, self.index[nearest.to(self.index.device)]])
+        self.S, self.V = torch.cat([self.S, B]), torch.cat([self.V, V])
+        added = self.W.new_zeros(len(B), 1)
+        self.delta, self.W_S = torch.cat([self.delta, added]), torch.cat([self.W_S, added])
 
     def change(self) -> np.ndarray:
         """The change of held-out predictions by the correction."""
@@ -295,14 +271,17 @@ class Correction:
         """Steps in the kernel's coordinates."""
         return self.inputs.encode(steps.high) - self.inputs.encode(steps.low)
 
-    def rows_of(self, steps: Steps) -> tuple[Tensor, Tensor]:
-        """Differences along steps: as rows that multiply the coordinates p, and those of the member as fitted."""
+    def fitted(self, steps: Steps) -> Tensor:
+        """Differences of the member as fitted along steps."""
         low, high = self.inputs.encode(steps.low), self.inputs.encode(steps.high)
-        G = self.kernel(high, self.S) - self.kernel(low, self.S)
-        fitted = (self.kernel(high, self.Z) - self.kernel(low, self.Z)) @ self.W
-        white = torch.linalg.solve_triangular(self.L, G.T, upper=False)
-        white = torch.linalg.solve_triangular(self.R, white, upper=False)
-        return self.share**0.5 * white.T, self.share * fitted[:, 0]
+        return self.share * ((self.kernel(high, self.Z) - self.kernel(low, self.Z)) @ self.W)[:, 0]
+
+    def rows_of(self, steps: Steps) -> Tensor:
+        """Differences along steps as rows that multiply the coordinates p."""
+        low, high = self.inputs.encode(steps.low), self.inputs.encode(steps.high)
+        G = (self.kernel(high, self.S) - self.kernel(low, self.S)).T
+        white = torch.linalg.solve_triangular(self.L, G, upper=False)
+        return self.share**0.5 * torch.linalg.solve_triangular(self.R, white, upper=False).T
 
     def set_coordinates(self, p: Tensor) -> None:
         white = torch.linalg.solve_triangular(self.R.T, p[:, None] / self.share**0.5, upper=True)
@@ -317,13 +296,34 @@ class Correction:
             index=torch.cat([final.index, self.index]),
             basis=torch.cat([final.basis, self.S.to(final.basis)]),
             weights=torch.cat([final.weights, added]),
+            moved=len(self.S) > self.n_rows,
         ).merged()
         held_out = replace(held_out, values=held_out.values + self.change())
         member = replace(part.member, inputs=replace(self.inputs, limits=limits))
         path = part.path
         if isinstance(part.fit.learner, AllRows):
             path = ExpansionPath.of_weights(final.index.cpu().numpy(), final.weights.double().cpu().numpy())
+            path = replace(path, basis=final.basis.double().cpu().numpy())
         return replace(part, final=final, held_out=held_out, member=member, path=path)
+
+
+def novel(residual: Tensor, squared_norm: Tensor) -> Tensor:
+    """Places of functions that neither the span nor the other functions hold, from the Gram matrix of their residuals.
+
+    >>> novel(torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.001]]), torch.ones(3)).tolist()
+    [0]
+    """
+    found: list[int] = []
+    while float((share := residual.diagonal() / squared_norm).max()) > NOVEL:
+        k = int(share.argmax())
+        residual = residual - torch.outer(residual[k], residual[k]) / residual[k, k]
+        found.append(k)
+    return torch.tensor(found, dtype=torch.long)
+
+
+def bordered(A: Tensor, B: Tensor, C: Tensor) -> Tensor:
+    """The lower block triangular matrix of A and C, with B below A."""
+    return torch.cat([torch.cat([A, A.new_zeros(len(A), len(C))], 1), torch.cat([B, C], 1)])
 
 
 def spanning_rows(basis: Tensor, rows: Tensor) -> Tensor:
@@ -403,17 +403,16 @@ class CuttingPlanes:
 
     def __init__(self, corrections: list[Correction], source: PointSource, error: float, clock: Clock) -> None:
         self.corrections, self.source, self.clock = corrections, source, clock
-        self.sizes = [len(part.S) for part in corrections]
         ranges = torch.stack([_lengths(corrections, source.along(k)).sum() for k in range(len(source.signs))])
         self.margin = MARGIN * error / ranges.clamp(min=1e-300)
         self.n_rounds, self.clean = 0, 0
-        self.G = torch.zeros(0, sum(self.sizes), dtype=torch.float64)
-        self.b = self.G.new_zeros(0)
+        self.active: list[Steps] = []
+        self.b = torch.zeros(0, dtype=torch.float64)
 
     def run(self) -> bool:
         """Whether the last rounds found no violation."""
         while self.n_rounds < ROUNDS and self.clean < CLEAN_ROUNDS and not self.clock.expired():
-            n_violated = self._round(self.source.draw(POINTS))
+            n_violated = self._round(self.source.draw(POINTS * 2**self.clean))
             self.n_rounds += 1
             self.clean = 0 if n_violated else self.clean + 1
             if n_violated:
@@ -444,19 +443,29 @@ class CuttingPlanes:
             yield slope, steps
 
     def _add(self, steps: Steps) -> None:
-        """Demand slopes of at least the margin along these steps."""
-        sign, rows = self.source.signs[steps.place], [part.rows_of(steps) for part in self.corrections]
-        fitted = torch.stack([value for _, value in rows]).sum(0)
+        """Demand slopes of at least the margin along these steps, with functions in the span that have them."""
+        if not len(steps.low):
+            return
+        sign = self.source.signs[steps.place]
+        fitted = torch.stack([part.fitted(steps) for part in self.corrections]).sum(0)
         margin = self.margin[steps.place] * _lengths(self.corrections, steps)
-        self.G = torch.cat([self.G, sign * torch.cat([row for row, _ in rows], 1)])
+        self.active.append(steps)
         self.b = torch.cat([self.b, margin - sign * fitted])
+        ends = self.source.steps(steps.low.numpy(), steps.place, REACH)
+        for part in self.corrections:
+            part.grow(torch.cat([ends.low, ends.high]))
 
     def _solve(self) -> None:
         """Solve for the corrections, and keep the active constraints."""
-        solved = least_distance(self.G.numpy(), self.b.numpy())
+        G = [torch.cat([part.rows_of(steps) for part in self.corrections], 1) for steps in self.active]
+        G = [self.source.signs[steps.place] * rows for steps, rows in zip(self.active, G, strict=True)]
+        solved = least_distance(torch.cat(G).numpy(), self.b.numpy())
         if solved is None:  # no function of the span has such slopes: the last constraints are dropped
             return
         p, active = (torch.as_tensor(part) for part in solved)
-        self.G, self.b = self.G[active], self.b[active]
-        for part, coordinates in zip(self.corrections, p.split(self.sizes), strict=True):
+        kept = active.split([len(steps.low) for steps in self.active])
+        self.active = [steps.take(keep) for steps, keep in zip(self.active, kept, strict=True) if bool(keep.any())]
+        self.b = self.b[active]
+        sizes = [len(part.S) for part in self.corrections]
+        for part, coordinates in zip(self.corrections, p.split(sizes), strict=True):
             part.set_coordinates(coordinates)

@@ -41,12 +41,13 @@ class BlockPath:
 class ExpansionPath:
     """Weights of all basis vectors after any number of steps.
 
-    `rows` are the basis vectors in order of entry.
+    `rows` are the basis vectors in order of entry, and `basis` their coordinates where they are no rows of the table.
     """
 
     rows: np.ndarray
     n_outputs: int
     stages: list[BlockPath]
+    basis: np.ndarray | None = None
 
     @classmethod
     def of(cls, blocks: list[Block]) -> ExpansionPath:
