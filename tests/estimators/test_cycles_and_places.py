@@ -103,11 +103,11 @@ def test_missing_angles_have_an_indicator() -> None:
     [
         KernelBoostingRegressor(kernel="gaussian", random_state=0),
         GreedyKernelRegressor(8, kernel="gaussian", random_state=0),
-        SparseGPRegressor(20, max_iter=5, random_state=0),
+        SparseGPRegressor(20, kernel="gaussian", max_iter=5, random_state=0),
         KernelBoostingClassifier(random_state=0),
     ],
 )
-def test_every_family_takes_them_as_arrays_and_keeps_them_in_files(estimator, tmp_path) -> None:
+def test_every_family_takes_them_as_arrays_and_keeps_them_in_files(estimator, tmp_path, short_selections) -> None:
     frame, y = places(120, 4)
     frame["hour"] = np.arange(120) % 24
     y = y > 0 if isinstance(estimator, KernelBoostingClassifier) else y

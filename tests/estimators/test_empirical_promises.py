@@ -22,8 +22,8 @@ from mercer.kernels import Gaussian
 pytestmark = pytest.mark.usefixtures("two_folds")
 
 rng = np.random.default_rng(0)
-X = rng.uniform(-2, 2, (120, 2))
-Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=120)
+X = rng.uniform(-2, 2, (72, 2))
+Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=72)
 CLASSES = np.digitize(Y, [-0.4, 0.4])
 
 MODELS = [
@@ -120,7 +120,7 @@ def test_kernel_values_computed_before_are_refused(model):
 def test_only_ratios_of_weights_matter_where_the_penalty_is_the_papers(model):
     """Weights of mean one are the same numbers again up to rounding, and the model follows them continuously."""
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    paper = [fresh(model, kernels="paper", regularization="paper") for _ in range(3)]
+    paper = [fresh(model, kernels="paper", regularization="paper", n_folds=2) for _ in range(3)]
     scales = (1.0, 1e-200, 1e200)
     one, *others = (answers(m.fit(X, targets(m), weight * s), X) for m, s in zip(paper, scales, strict=True))
     assert all(np.abs(one - other).max() <= 1e-6 * np.abs(one).max() for other in others)

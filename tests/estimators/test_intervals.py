@@ -37,7 +37,7 @@ MODELS = {
     "local constants": mercer.NRBFRegressor(8, n_init=1, max_iter=20),
     "local lines": mercer.ENRBFRegressor(5, n_init=1, max_iter=20),
     "two-step": mercer.ENRBFRegressor(5, n_init=1, max_iter=20, training="two-step"),
-    "rpemekl": mercer.RPEMEKLRegressor(n_members=2),
+    "rpemekl": mercer.RPEMEKLRegressor(kernels.Gaussian(1.0), n_members=2),
 }
 over_models = pytest.mark.parametrize("name", MODELS)
 

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_iris, make_friedman1
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import (
@@ -63,9 +64,15 @@ def made(model, **how):
 
 
 @cache
+def fitted(at: int):
+    """A model that no test changes, fitted once for all of them."""
+    return clone(MODELS[at]).fit(X[LEARN], targets(MODELS[at])[LEARN])
+
+
+@cache
 def page_of(at: int):
     """The report of a model, made once for all that is asked of it."""
-    return made(MODELS[at])
+    return mercer.report(fitted(at), X[JUDGE], targets(MODELS[at])[JUDGE], None)
 
 
 class Page(HTMLParser):
@@ -120,8 +127,9 @@ def test_numbers_behind_the_page_are_json(at):
 
 def test_errors_are_those_of_scikit_learn():
     """RMSE of our model, and of the linear model on standardised columns with next to no penalty."""
-    model = MODELS[1]
-    found = made(model, X_train=X[LEARN], y_train=Y[LEARN]).to_dict()["verdict"]["errors"]
+    model = fitted(1)
+    found = mercer.report(model, X[JUDGE], Y[JUDGE], None, X_train=X[LEARN], y_train=Y[LEARN])
+    found = found.to_dict()["verdict"]["errors"]
     assert found["GreedyKernelRegressor"]["error"] == pytest.approx(
         root_mean_squared_error(Y[JUDGE], model.predict(X[JUDGE])), rel=1e-12
     )
@@ -134,7 +142,7 @@ def test_errors_are_those_of_scikit_learn():
 
 
 def test_rows_far_away_are_called_outside_and_basis_vectors_are_not():
-    model = MODELS[1].fit(X[LEARN], Y[LEARN])
+    model = fitted(1)
     near, reach, _ = distances(Subject.of(model, model.basis_, np.zeros(len(model.basis_)), None))
     assert near.max() < 1e-6 * reach
     far, reach, _ = distances(Subject.of(model, X[JUDGE] + 10.0, Y[JUDGE], None))
@@ -215,17 +223,17 @@ def test_a_file_with_further_columns_and_levels_is_reported_as_a_frame_is(tmp_pa
 
 
 def test_a_mixture_shows_its_local_models():
-    found = made(MODELS[3]).to_dict()["local"]
-    np.testing.assert_allclose(found["slopes"], MODELS[3].coef_)
+    found = page_of(3).to_dict()["local"]
+    np.testing.assert_allclose(found["slopes"], fitted(3).coef_)
     assert sum(found["shares"]) == pytest.approx(1.0)
 
 
 def test_intervals_of_a_gaussian_process_are_those_of_the_normal_distribution():
-    held = made(MODELS[2]).to_dict()["trust"]
-    if hasattr(MODELS[2], "predict_interval"):
-        low, high = np.moveaxis(np.asarray(MODELS[2].predict_interval(X[JUDGE], coverage=0.95)), -1, 0)[[0, -1]]
+    held, model = page_of(2).to_dict()["trust"], fitted(2)
+    if hasattr(model, "predict_interval"):
+        low, high = np.moveaxis(np.asarray(model.predict_interval(X[JUDGE], coverage=0.95)), -1, 0)[[0, -1]]
     else:
-        mean, std = MODELS[2].predict(X[JUDGE], return_std=True)
+        mean, std = model.predict(X[JUDGE], return_std=True)
         low, high = mean - 1.959964 * std, mean + 1.959964 * std
     inside = np.mean((Y[JUDGE] >= low) & (Y[JUDGE] <= high))
     assert held["held"][held["promised"].index(0.95)] == pytest.approx(inside, abs=1.5 / 80)  # one row at the edge
@@ -274,7 +282,7 @@ def test_many_rows_are_thinned_and_the_page_says_so():
 
 @pytest.mark.parametrize("unknown", [np.nan, np.inf, None])
 def test_targets_that_are_missing_or_infinite_are_refused(unknown):
-    model, y = MODELS[1].fit(X[LEARN], Y[LEARN]), Y[JUDGE].astype(object)
+    model, y = fitted(1), Y[JUDGE].astype(object)
     y[3] = unknown
     y = y if unknown is None else y.astype(float)
     with pytest.raises(ValueError, match="y_test must be finite numbers, got '1 missing or infinite of 80'"):
@@ -283,14 +291,13 @@ def test_targets_that_are_missing_or_infinite_are_refused(unknown):
         mercer.report(model, X[JUDGE], Y[JUDGE], None, X_train=X[JUDGE], y_train=y)
     classes = CLASSES.astype(object)
     classes[200] = unknown
-    chosen = MODELS[8].fit(X[LEARN], CLASSES[LEARN])
     if unknown is not np.inf:
         with pytest.raises(ValueError, match="y_test must be a class for every row, got '1 missing"):
-            mercer.report(chosen, X[JUDGE], classes[JUDGE], None)
+            mercer.report(fitted(8), X[JUDGE], classes[JUDGE], None)
 
 
 def test_what_does_not_fit_together_gets_a_sentence():
-    model = MODELS[1].fit(X[LEARN], Y[LEARN])
+    model = fitted(1)
     with pytest.raises(ValueError, match="y_test must be as long as X_test"):
         mercer.report(model, X[JUDGE], Y[:3], None)
     with pytest.raises(ValueError, match="given together"):
@@ -388,5 +395,4 @@ def test_curves_and_thresholds_of_two_classes_are_those_of_scikit_learn():
     drawn = [(rng.normal(size=80) + np.arange(80) % 2, np.arange(80) % 2 == 1) for _ in range(300)]
     areas, errors = np.transpose([auc_and_error(*table) for table in drawn])
     assert np.mean(errors) == pytest.approx(np.std(areas), rel=4 * 0.04 + 0.05)
-    three = LogisticRegression().fit(X, np.arange(400) % 3)
-    assert "ranking" not in mercer.report(three, X, np.arange(400) % 3, path=None).to_dict()
+    assert "ranking" not in page_of(6).to_dict()  # of three classes

@@ -39,7 +39,7 @@ def quick(**options):
 
 
 def quick_classifier(**options):
-    small = {"kernel": "gaussian", "tuning_rows": 60, "max_iter": 6, "random_state": 0}
+    small = {"kernel": "gaussian", "tuning_rows": 40, "max_iter": 6, "random_state": 0}
     return SparseGPClassifier(10, **(small | options))
 
 
@@ -156,7 +156,8 @@ def test_tuning_the_full_model_reaches_scikit_learns_evidence():
 @pytest.mark.parametrize("approximation", APPROXIMATIONS)
 def test_regression_predicts_samples_and_is_kept_by_pickle(approximation):
     X, Y = wave(outputs=2)
-    model = quick(approximation=approximation, kernel="auto" if approximation == "spgp" else "gaussian").fit(X, Y)
+    kernel = {"spgp": "auto", "variational": "gaussian"}.get(approximation, Gaussian([1.5, 1.5]))
+    model = quick(approximation=approximation, kernel=kernel, optimize_kernel=True).fit(X, Y)
     mean, std = model.predict(X, return_std=True)
     assert np.sqrt(np.mean((mean - Y) ** 2)) < (0.6 if approximation == "sd" else 0.2)
     assert (std >= np.sqrt(model.predictive_noise_) * (1 - 1e-9)).all()
@@ -242,11 +243,12 @@ def test_of_several_starts_the_one_with_most_evidence_is_kept():
     X, y = make_ripley(120, random_state=0)
     points, options = [], {"max_iter": 6, "kernel": "gaussian", "inducing": "random", "random_state": 0}
     once = SparseGPClassifier(3, **options).fit(X, y)
-    several = SparseGPClassifier(3, n_restarts=4, callbacks=[points.append], **options).fit(X, y)
+    several = SparseGPClassifier(3, n_restarts=2, callbacks=[points.append], **options).fit(X, y)
     assert several.log_marginal_likelihood_ > once.log_marginal_likelihood_
     assert [event.phase for event in points] == ["evidence"] * len(points)
-    assert len(points) >= 5 * 6
-    np.testing.assert_allclose(once.basis_indices_, SparseGPClassifier(3, **options).fit(X, y).basis_indices_)
+    assert len(points) >= 3 * 6
+    again = SparseGPClassifier(3, **options | {"max_iter": 1}).fit(X, y)
+    np.testing.assert_array_equal(once.basis_indices_, again.basis_indices_)
     for model in (several, quick(n_restarts=2, optimize_inducing=False, max_iter=3).fit(*wave())):
         assert np.isfinite(model.log_marginal_likelihood_)
     with pytest.raises(ValueError, match="n_restarts must be an integer of at least 0, got -1"):
@@ -256,7 +258,7 @@ def test_of_several_starts_the_one_with_most_evidence_is_kept():
 @pytest.mark.parametrize("inducing", ["random", "k-means++", "max-res", "mp", np.zeros((3, 2)) + np.arange(3)[:, None]])
 def test_inducing_inputs_start_where_they_are_told(inducing):
     X, y = wave()
-    model = quick(inducing=inducing, max_iter=3, optimize_inducing=False).fit(X, y)
+    model = quick(inducing=inducing, kernel=Gaussian(1.5), max_iter=3, optimize_inducing=False).fit(X, y)
     assert model.basis_.shape == ((15, 2) if isinstance(inducing, str) else (3, 2))
     if not isinstance(inducing, str):
         np.testing.assert_allclose(model.basis_, inducing, atol=1e-12)
@@ -301,20 +303,18 @@ def test_of_several_subsets_the_one_that_knows_other_rows_best_is_kept():
         return -np.sum(np.log(std) + 0.5 * ((y[rest] - mean) / std) ** 2)
 
     assert density(several) >= density(once)
-    labels = SparseGPClassifier(10, n_restarts=2, **options).fit(X, y > 0)
+    labels = SparseGPClassifier(10, n_restarts=1, **options).fit(X, y > 0)
     assert labels.score(X, y > 0) > 0.6
 
 
 @pytest.mark.parametrize("approximation", ["full", "spgp"])
 def test_the_scale_of_weights_means_nothing_where_something_is_tuned(approximation):
     """Powers of two scale without rounding, so that nothing at all may change."""
-    X, y = wave(60)
-    weight = np.random.default_rng(0).uniform(0.5, 2.0, 60)
+    X, y = wave(40)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 40)
     for make, targets in ((quick, y), (quick_classifier, y > 0)):
         here, small, large = (
-            make(approximation=approximation, kernel="gaussian", max_iter=3).fit(
-                X, targets, sample_weight=scale * weight
-            )
+            make(approximation=approximation, max_iter=2, tuning_rows=25).fit(X, targets, sample_weight=scale * weight)
             for scale in (1.0, 2.0**-20, 2.0**20)
         )
         np.testing.assert_array_equal(here.basis_, small.basis_)

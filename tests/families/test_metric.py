@@ -125,7 +125,7 @@ def test_a_kernel_that_is_any_function_has_no_metric():
 # The transformer
 
 
-def test_rows_are_as_far_apart_after_the_mapping_as_the_metric_says(small):
+def test_rows_are_as_far_apart_after_the_mapping_as_the_metric_says(short_selections):
     X, _ = table(400, 4)
     X[:, 1] = 5 + 100 * X[:, 1]
     found = mercer.GradientMetric("full", scale_inputs="standard", random_state=0).fit(X, np.sin(X[:, 0] + X[:, 2]))
@@ -138,7 +138,7 @@ def test_rows_are_as_far_apart_after_the_mapping_as_the_metric_says(small):
     assert found.relevance_[[0, 2]].sum() > 0.8  # half of an isotropic one
 
 
-def test_the_mapping_is_that_of_boosting_with_one_kernel(small):
+def test_the_mapping_is_that_of_boosting_with_one_kernel(short_selections):
     X, rng = table(200, 3)
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(200)
     found = mercer.GradientMetric(random_state=0).fit(X, y)
@@ -147,7 +147,7 @@ def test_the_mapping_is_that_of_boosting_with_one_kernel(small):
     assert repr(found.kernel_) == repr(model.kernel_)
 
 
-def test_classes_are_told_by_their_type_or_by_task(small):
+def test_classes_are_told_by_their_type_or_by_task(short_selections):
     X, _ = table(300, 3)
     inside = X[:, 0] ** 2 + X[:, 1] ** 2 < 1.4
     text = mercer.GradientMetric("diagonal", random_state=0).fit(X, np.where(inside, "in", "out"))
@@ -158,7 +158,7 @@ def test_classes_are_told_by_their_type_or_by_task(small):
     assert numbers.tuning_report_[0]["loss"] != text.tuning_report_[0]["loss"]  # squared error, not log loss
 
 
-def test_columns_that_come_out_have_names(small):
+def test_columns_that_come_out_have_names(short_selections):
     X, _ = table(100, 2)
     found = mercer.GradientMetric(random_state=0).set_output(transform="pandas")
     out = found.fit_transform(pd.DataFrame(X, columns=["width", "depth"]), X[:, 0])

@@ -140,8 +140,8 @@ CLASSIFIERS = {
     "squared": mercer.KernelBoostingClassifier(kernel="gaussian", loss="squared", random_state=0),
     "likelihood": mercer.KernelBoostingClassifier(kernel="gaussian", loss="logistic", random_state=0),
     "greedy": mercer.GreedyKernelClassifier(30, kernel="gaussian", random_state=0),
-    "gp": mercer.SparseGPClassifier(20, kernel="gaussian", max_iter=20, random_state=0),
-    "softmax": mercer.SparseGPClassifier(20, kernel="gaussian", max_iter=20, multi_class="softmax", random_state=0),
+    "gp": mercer.SparseGPClassifier(20, kernel="gaussian", max_iter=8, random_state=0),
+    "softmax": mercer.SparseGPClassifier(20, kernel="gaussian", max_iter=8, multi_class="softmax", random_state=0),
 }
 
 

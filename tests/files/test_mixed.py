@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mercer
+from mercer.kernels import Gaussian
 
 pytestmark = pytest.mark.usefixtures("two_folds")
 
@@ -40,10 +41,10 @@ NUMBERS = np.nan_to_num(ROWS["size"].to_numpy()) + (ROWS["tree"] == "oak") + 0.0
 CLASSES = np.where(NUMBERS > 0.3, "dear", "cheap")
 MODELS = {
     "KernelBoostingRegressor": {"kernel": "matern32", "tuning_rows": 100},
-    "GreedyKernelClassifier": {"n_basis": 20, "kernel": "gaussian", "tuning_rows": 100},
-    "SparseGPRegressor": {"n_inducing": 10, "max_iter": 3},
+    "GreedyKernelClassifier": {"n_basis": 10, "kernel": "gaussian", "tuning_rows": 50},
+    "SparseGPRegressor": {"n_inducing": 10, "kernel": "gaussian", "tuning_rows": 50, "max_iter": 3},
     "ENRBFRegressor": {"n_components": 2},
-    "RPEMEKLClassifier": {"subset_size": 40},
+    "RPEMEKLClassifier": {"kernels": Gaussian(2.0), "n_members": 2, "subset_size": 40},
 }
 
 
