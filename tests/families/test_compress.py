@@ -10,16 +10,7 @@ import mercer
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor, kernels
 from mercer.data import TensorRows
 from mercer.engine import Sample, make_plan
-from mercer.forward.compress import (
-    CORRELATION,
-    LOG_LOSS_FACTOR,
-    CompressionPath,
-    GrowingBasis,
-    JointSizes,
-    Judges,
-    Sizes,
-    compression_path,
-)
+from mercer.forward.compress import CompressionPath, GrowingBasis, JointSizes, Judges, Sizes, compression_path
 from mercer.forward.problem import Problem
 from mercer.reporting.growth import growth_section
 from mercer.reporting.subject import Subject
@@ -132,25 +123,6 @@ def test_columns_that_agree_to_all_digits_enter_once():
     assert basis.size < 20
     assert bool(basis.fitted.isfinite().all())
     assert float((basis.fitted - y).abs().max()) < 0.01
-
-
-def test_the_rise_uses_the_measured_correlation_up_to_the_largest():
-    rng = np.random.default_rng(0)
-    errors, noise = (torch.as_tensor(rng.normal(size=(2000, 1))) for _ in range(2))
-    zero, ones = torch.zeros(2000, 1).double(), torch.ones(2000).double()
-    judges = Judges(torch.arange(2000), zero, zero, errors, ones)
-
-    def rise_and_limits(change):
-        share = float(change.square().mean() / errors.square().mean())
-        largest = LOG_LOSS_FACTOR * (share + 2 * CORRELATION * share**0.5)
-        return judges.rise(change), LOG_LOSS_FACTOR * share, largest
-
-    found, independent, largest = rise_and_limits(0.1 * noise)
-    assert independent < found < 0.8 * largest
-    found, independent, largest = rise_and_limits(0.1 * noise + 0.05 * errors)
-    assert independent < found < 0.8 * largest, "a negative correlation counts as none"
-    found, independent, largest = rise_and_limits(-0.1 * errors)
-    assert found == pytest.approx(largest), "the largest correlation bounds it where fewer rows agree"
 
 
 def test_members_are_judged_together():
