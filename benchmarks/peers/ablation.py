@@ -29,7 +29,12 @@ LEAST = 1e-4
 
 
 #: The default fit without a piece, as changes of its settings; log loss and metrics have arguments of their own.
-ARGUMENTS: dict[str, dict[str, Any]] = {"nothing": {}, "metric": {"metric": None}, "averaging": {"n_kernels": 1}}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "metric": {"metric": None},
+    "averaging": {"n_kernels": 1},
+    "several selections": {"n_selections": 1},
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "L1 kernel": {"families": tuple(name for name in DEFAULT_SETTINGS.families if name != "cityblock")},
     "smooth kernels": {"families": ("matern32", "matern12", "cityblock", "linear")},
@@ -39,7 +44,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gradient metric": {"gradient_steps": 0},
     "descents": {"descent": False},
     "more rows in the last stage": {"last_most_rows": 1500},
-    "several selections": {"repeated_rows": (1, 0)},
     "distinct survivors": {"distinct": 0.0},
 }
 

@@ -586,6 +586,7 @@ def test_days_that_matter_one_by_one_have_means_of_their_own():
 def test_a_mixed_table_of_classes_averages_two_selections(monkeypatch):
     from mercer.forward.boosting import Boosting
 
+    assert DEFAULT_SETTINGS.n_selections(400) == 2
     rng = np.random.default_rng(0)
     town, area = rng.integers(0, 3, 80), rng.normal(size=80)
     frame = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area})
@@ -601,6 +602,8 @@ def test_a_mixed_table_of_classes_averages_two_selections(monkeypatch):
     numbers = mercer.KernelBoostingRegressor(random_state=0).fit(frame, town + np.sin(3 * area))
     assert [sum(line.get("stage") == "grid" for line in m.tuning_report_) for m in (once, twice, numbers)] == [5, 10, 5]
     assert len(Classifier(n_kernels=1).fit(frame, y).expansions_) == 1
+    asked = Classifier(n_selections=1).fit(frame, y)
+    np.testing.assert_array_equal(asked.predict_proba(frame), once.predict_proba(frame))
 
 
 def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_another(monkeypatch):

@@ -78,6 +78,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "n_learners": (1, 2, 5, 30, "auto"),
     "n_members": (1, 2, 3),
     "n_restarts": (0, 1),
+    "n_selections": ("auto", "auto", 2),
     "n_rows": (2, 5, 100, 1000),
     "newton_steps": (1, 3),
     "optimize_inducing": (True, False, "auto"),

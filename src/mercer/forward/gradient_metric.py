@@ -120,7 +120,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         maps = KINDS if self.scale_inputs is True else ("standard",)
         settings = replace(self._selection_settings, column_maps=maps)
         search = EnsembleSearch(data, Y, plan, rng, classes, self.metric, seconds=self.time_budget, settings=settings)
-        selection = search.ensemble(repeated=False)
+        selection = search.ensemble()
         best = selection.largest(1).members[0]
         M = metric_matrix(best.inputs.transform, np.ones(data.rows.n_columns))
         return self._keep(

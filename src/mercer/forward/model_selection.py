@@ -146,13 +146,8 @@ class EnsembleSearch:
             return [torch.ones(self.X.shape[1], dtype=torch.bool)]
         return [torch.as_tensor(view) for view in layout.views]
 
-    def ensemble(self, *, repeated: bool) -> Selection:
-        """An ensemble by successive halving.
-
-        Mixed tables of classes repeat the selection with rows in another order and average the ensembles.
-        """
-        averages = repeated and self.classes and self.data.layout is not None
-        n_selections = self.settings.n_selections(self.data.n_alive) if averages else 1
+    def ensemble(self, n_selections: int = 1) -> Selection:
+        """An ensemble by successive halving, or the average of several, each with the rows in another order."""
         found: list[tuple[Tensor, SelectedEnsemble]] = []
         seconds = 0.0
         for columns in self.column_sets * n_selections:
@@ -181,10 +176,10 @@ class EnsembleSearch:
         gain, error, loss = (np.mean([getattr(found, name) for found in tried]) for name in ("gain", "error", "loss"))
         return bool(gain > max(self.settings.likelihood_gain * loss, error))
 
-    def ensemble_for_group(self, *, repeated: bool) -> Selection:
+    def ensemble_for_group(self, n_selections: int) -> Selection:
         """The same ensemble for all processes of a group: the first one selects it."""
         group = self.data.shard.group
-        selection, state = group.first(lambda: (self.ensemble(repeated=repeated), self.rng.bit_generator.state))
+        selection, state = group.first(lambda: (self.ensemble(n_selections), self.rng.bit_generator.state))
         self.rng.bit_generator.state = state
         return selection
 
