@@ -1,10 +1,10 @@
 """Our default on official TabArena splits, beside the published error of every split.
 
     MERCER_DATA=… python benchmarks/peers/arena.py --published published.parquet [--tables churn] [--splits 9]
-        [--threads 2] [--out arena.json]
+        [--threads 2] [--selections 4] [--out arena.json]
     python benchmarks/peers/arena.py --published published.parquet --report arena.json
 
-Seven tables of TabArena v0.1, one zero-argument model a split; the published models (columns `dataset`, `fold`,
+Seven tables of TabArena v0.1, one zero-argument model a split (`--selections` sets `n_selections` alone); the published models (columns `dataset`, `fold`,
 `method`, `metric_error` of the Parquet file, from the study's public results) are bagged eightfold and have engineered
 features. The error is the root mean squared error, or 1 − AUC of two classes. `ratio` is the geometric mean of our
 error over the published one, split by split. This is a judged part: it is run before and after a change of
@@ -58,7 +58,7 @@ def frame(source: Source) -> pd.DataFrame:
     return shuffled(table.assign(target=pd.Categorical(y) if y.dtype.kind in "iu" else y), source.shuffles)
 
 
-def measure(name: str, most: int, known: dict[str, Any]) -> dict[str, Any]:
+def measure(name: str, most: int, selections: int | str, known: dict[str, Any]) -> dict[str, Any]:
     """Error and seconds of every split that is not known yet."""
     source = TABLES[name]
     table = frame(source)
@@ -67,7 +67,7 @@ def measure(name: str, most: int, known: dict[str, Any]) -> dict[str, Any]:
     for number, rows in enumerate(openml_splits(len(table), codes, source.repeats)):
         if number >= most or str(number) in known:
             continue
-        score = judge(table, rows)
+        score = judge(table, rows, n_selections=selections)
         error = score["rmse"] if "rmse" in score else score["1-auc"]
         known[str(number)] = {"error": error, "seconds": score["seconds"]}
         print(f"{name} split {number}: {error:.5g} in {score['seconds']:.1f} s", flush=True)
@@ -99,6 +99,7 @@ def main() -> None:
     options.add_argument("--tables", nargs="+", choices=[*TABLES], default=[*TABLES])
     options.add_argument("--splits", type=int, default=30)
     options.add_argument("--threads", type=int)
+    options.add_argument("--selections", type=int, default="auto")
     options.add_argument("--out", type=Path)
     options.add_argument("--report", type=Path)
     given = options.parse_args()
@@ -110,7 +111,7 @@ def main() -> None:
         torch.set_num_threads(given.threads)
     results = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
     for name in given.tables:
-        results[name] = measure(name, given.splits, results.get(name, {}))
+        results[name] = measure(name, given.splits, given.selections, results.get(name, {}))
         if given.out:
             given.out.write_text(json.dumps(results, indent=1))
     report(results, published)

@@ -45,9 +45,9 @@ def split(n: int, most: int | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def judge(
-    frame: pd.DataFrame, rows: tuple[np.ndarray, np.ndarray], rival: str = "ours", seed: int = 0
+    frame: pd.DataFrame, rows: tuple[np.ndarray, np.ndarray], rival: str = "ours", seed: int = 0, **options: Any
 ) -> dict[str, Any]:
-    """Error and seconds of our default, or of a rival, on one table."""
+    """Error and seconds of our default, with further `options` of ours, or of a rival, on one table."""
     X, y = frame.drop(columns="target"), frame["target"]
     train, test = rows
     classes = isinstance(y.dtype, pd.CategoricalDtype)
@@ -55,7 +55,7 @@ def judge(
     test = test[np.isin(answer[test], answer[train])] if classes else test
     began = time.perf_counter()
     if rival == "ours":
-        model: Any = (KernelBoostingClassifier if classes else KernelBoostingRegressor)(random_state=seed)
+        model: Any = (KernelBoostingClassifier if classes else KernelBoostingRegressor)(random_state=seed, **options)
         model, X_test = model.fit(X.iloc[train], answer[train]), X.iloc[test]
     else:
         model, X_test = fitted(rival, X.iloc[train], answer[train], X.iloc[test], classes=classes)
