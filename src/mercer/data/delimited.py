@@ -77,15 +77,16 @@ class CsvRows(TextRows):
         self.delimiter = delimiter
         self._header: list[str] | None = None
         self._mixed: bool | None = None
-        first = list(islice(self._lines(), 2))
-        self._require_delimiter(*(text for _, text in first))
-        fields = self._fields(*first[0])
+        lines = self._lines()
+        first = next(lines)
+        fields = self._fields(*first)
         if not any(map(is_number, fields)):
             self._header = [field.strip() for field in fields]
             self._n_header = 1
             self.n_rows -= 1
             self._require_rows()
         self._n_stored = len(fields)
+        self._require_delimiter(first[1], *(text for _, text in islice(lines, 1)))
         self._choose(target, columns)
 
     def _require_delimiter(self, *lines: str) -> None:

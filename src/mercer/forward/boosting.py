@@ -179,13 +179,11 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             return single_kernel(data, Y, task.plan, self, rng)
         if self._is_large(task):
             return self._select_for_large_table(task, Y, rng, budget)
-        search = self._search(task, Y, rng, budget)
-        n_selections = self._n_selections(task)
+        search, n_selections = self._search(task, Y, rng, budget), self._n_selections(task)
         if self._is_constrained:
             return smooth_selection(search.ensemble(n_selections), task, Y)
-        if data.shard.group.size == 1:
-            return self._at_most_n_kernels(search.ensemble(n_selections))
-        return self._at_most_n_kernels(search.ensemble_for_group(n_selections))
+        ensemble = search.ensemble if data.shard.group.size == 1 else search.ensemble_for_group
+        return self._at_most_n_kernels(ensemble(n_selections))
 
     def _n_selections(self, task: Task) -> int:
         """Selections whose ensembles are averaged."""
@@ -285,9 +283,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     def _uses_all_rows(self, data: TableData, task: Task, selection: Selection) -> bool:
         size = data.n_alive, task.Y.shape[1], data.rows.n_columns
         whole = data.row_groups is None  # otherwise conjugate gradients leave no rows out
-        return all(
-            self._exact(*size, task.plan, task.loss, member.lam if whole else 0.0) for member in selection.members
-        )
+        penalties = [member.lam if whole else 0.0 for member in selection.members]
+        return all(self._exact(*size, task.plan, task.loss, penalty) for penalty in penalties)
 
     def _learner_sizes(self, n_rows: int, plan: Plan) -> LearnerSizes:
         return LearnerSizes.default(n_rows, self._selection_settings.many_rows, plan.device.type)
@@ -351,14 +348,9 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         steps, reason = self._polish_steps(fit, final.index, budget)
         if reason is not None:
             return replace(final, kept={"polish_reason_": reason})
-        done = polish(
-            fit.problem,
-            final.index,
-            final.weights,
-            max_iter=steps,
-            validation=fit.validation,
-            expired=lambda: budget.expired(until=time_shares.SOLVING),
-        )
+        expired = partial(budget.expired, until=time_shares.SOLVING)
+        at = fit.problem, final.index, final.weights
+        done = polish(*at, max_iter=steps, validation=fit.validation, expired=expired)
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _with_stages(self, task: Task, first: FittedMember, budget: Clock, until: float) -> list[FittedMember]:
@@ -400,9 +392,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             n = plan.stage_rows(data.n_columns, self.time_budget)
         else:
             return data
-        return (
-            data if data.n_alive <= n else draw_sample(data, n, rng, classes=self._is_classifier and data.y.ndim == 1)
-        )
+        one_class_each = self._is_classifier and data.y.ndim == 1
+        return data if data.n_alive <= n else draw_sample(data, n, rng, classes=one_class_each)
 
     def _kernel_and_sizes_are_open(self) -> bool:
         """Whether kernel and sizes are left open in a fit that is not to be continued."""
@@ -416,9 +407,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             return first
 
         def fit_model(member: KernelMember) -> list[FittedMember]:
-            return self._fit_member(
-                task, member, self._begin_fit(task.problem(member), task.validation_rows, rng), budget, 1.0
-            )
+            begun = self._begin_fit(task.problem(member), task.validation_rows, rng)
+            return self._fit_member(task, member, begun, budget, 1.0)
 
         return best_average(task, first, fit_model, budget, self._refinement_settings.max_models)
 
