@@ -14,6 +14,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as skgp
 
 from mercer import tune_kernel
+from mercer.evidence.coordinates import Gradient, Point
+from mercer.evidence.lbfgs import climb
 from mercer.kernels import (
     Bias,
     Function,
@@ -86,6 +88,41 @@ def test_the_gradient_of_the_evidence_is_a_finite_difference(kernel):
         np.testing.assert_allclose(by_parameter[name], slope, rtol=1e-5, atol=1e-6, err_msg=name)
     slope = oracles.slopes(lambda s2: oracles.log_evidence(kernel, float(s2), X, Y), NOISE)
     assert by_noise == pytest.approx(float(slope), rel=1e-6)
+
+
+def test_float32_rows_have_the_evidence_of_float64_within_their_rounding():
+    """Random rounding of entries moves the evidence by eps·|α|², and |α|² is below y'y / noise² = 60 / 0.04."""
+    X = uniform(60, 3)
+    Y = drawn(Matern52(1.0), X, NOISE)
+    kernel = Sum(Scaled(Matern52([1.0, 0.5, 2.0]), 1.3), Bias(0.2))
+    value, by_parameter, by_noise = log_evidence(kernel, NOISE, torch.from_numpy(X), torch.from_numpy(Y))
+    rough = log_evidence(kernel, NOISE, torch.from_numpy(X).float(), torch.from_numpy(Y).float())
+    assert rough[0] == pytest.approx(value, abs=1e-3)
+    assert rough[1]["left__variance"].dtype == torch.float32
+    for name, slope in by_parameter.items():
+        np.testing.assert_allclose(rough[1][name], slope, atol=1e-2, err_msg=name)
+    assert rough[2] == pytest.approx(by_noise, abs=1e-2)
+
+
+def test_a_matrix_that_rounding_makes_indefinite_is_factored_in_float64():
+    X = torch.linspace(0, 1, 50)[:, None]
+    value, by_parameter, _ = log_evidence(Gaussian(1.0), 1e-7, X, X.sin())
+    wanted, _, _ = log_evidence(Gaussian(1.0), 1e-7, X.double(), X.double().sin())
+    assert math.isfinite(value)
+    assert by_parameter["length_scale"].isfinite()
+    assert wanted > 100
+
+
+@pytest.mark.parametrize(("least_rise", "expected"), [(0.05, "8 evaluations"), (0.0, "no step along")])
+def test_a_search_in_rounding_ends_after_few_evaluations(least_rise, expected):
+    """A slope that the values do not follow, as in rounding: a line search tries 20 steps."""
+
+    def flat(kernel, noise, basis) -> Gradient:
+        return Gradient(1.0, {"length_scale": torch.ones((), dtype=torch.float64)}, 0.0)
+
+    found = climb(flat, Point(Gaussian(1.0), 0.5), tol=0.0, least_rise=least_rise)
+    assert expected in found.why
+    assert found.kernel.length_scale == 1.0
 
 
 @over_kernels

@@ -16,6 +16,9 @@ from mercer.clock import Clock, StopKind, StopReason
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Point
 from mercer.linalg import minimize_lbfgs
 
+#: Evaluations in a row that may raise the value by less than the `least_rise` of a search.
+IDLE_EVALUATIONS = 8
+
 
 class _Ended(Exception):
     """The search ends for this reason."""
@@ -38,6 +41,7 @@ def climb(
     gain: float = 0.0,
     patience: int = 1,
     beaten: float = -math.inf,
+    least_rise: float = 0.0,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
@@ -45,7 +49,8 @@ def climb(
 
     The search ends when a step gains less than `tol` of the value, when the last `patience` steps gained less than
     `gain` each on average (a share means little for values near zero), after `max_iter` steps, when this average,
-    repeated for all steps left, would not reach the value `beaten`, or when the clock has expired (time or an
+    repeated for all steps left, would not reach the value `beaten`, when `IDLE_EVALUATIONS` in a row raised the value
+    by less than `least_rise` (line searches end slowly in rounding), or when the clock has expired (time or an
     interrupt). The point returned is the best so far; its `why` is the reason, and its value the evidence without the
     prior. `largest` bounds kernel parameters by name. A point with an evidence that is not finite, or a kernel matrix
     that cannot be factored, is rejected.
@@ -62,9 +67,10 @@ def climb(
     at = Coordinates(start, free, noise_bounds, length_scale_prior, largest)
     best: tuple[float, float, np.ndarray] = (-math.inf, -math.inf, at.vector)  # with the prior, without it, where
     n_iter, before = 0, [-math.inf] * patience  # the values of the last steps
+    last_rise, n_idle = -math.inf, 0
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal best
+        nonlocal best, last_rise, n_idle
         if clock.expired() and best[0] > -math.inf:
             raise _Ended(clock.reason(n_iter))
         seen = at.evaluated(evidence, x)
@@ -73,6 +79,12 @@ def climb(
         value, with_prior, slope = seen
         if with_prior > best[0]:
             best = with_prior, value, x.copy()
+        n_idle += 1
+        if with_prior > last_rise + least_rise:
+            last_rise, n_idle = with_prior, 0
+        if least_rise and n_idle == IDLE_EVALUATIONS:
+            sentence = f"{n_idle} evaluations raised the evidence by less than {least_rise:g} after {n_iter} steps"
+            raise _Ended(StopReason(sentence, StopKind.CONVERGED))
         return -with_prior, -slope
 
     def stepped(x: np.ndarray) -> None:

@@ -264,9 +264,13 @@ class RadialColumns(StationaryColumns):
         t = _distances(left, self.right, self.kernel, self.underflows, out)
         return self.finished(self.kernel.profile(t), self.underflows)
 
+    def distances(self, left: Tensor, out: Tensor | None = None) -> Tensor:
+        """The negative scaled squared distances t of prepared rows from the basis vectors."""
+        return _distances(left, self.right, self.kernel, self.underflows, out)
+
     def gradients(self, left: Tensor, W: Tensor) -> Tensor:
         with torch.no_grad():
-            _, slope = self.kernel.profile_and_slope(_distances(left, self.right, self.kernel, self.underflows))
+            _, slope = self.kernel.profile_and_slope(self.distances(left))
             u, w = left[:, :-2], 0.5 * self.right[:-2].T
             return radial_gradients(u, w, self.scale, W, lambda V: slope @ V) * self.variance
 
