@@ -43,6 +43,8 @@ EXP_BASE_FACTOR = 1.0 if torch.backends.mkl.is_available() else LOG2E
 _local = threading.local()
 #: Largest size of a buffer in numbers: larger arrays are too rare to be held.
 LARGEST = 1 << 22
+#: Numbers that several passes go over at a time, so that they stay in the processor's cache.
+CACHED_VALUES = 200_000
 #: Slots of buffers: two temporaries of a profile, the tile itself, and the features of a mixture's block.
 FIRST, SECOND, TILE, FEATURES = 0, 1, 2, 3
 Result = TypeVar("Result")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mercer.codegen.cpu import (
+    CACHED_VALUES,
     EXP_BASE_FACTOR,
     FEW_INPUTS,
     FIRST,
@@ -119,7 +120,9 @@ class ClosedFormRadial(Radial):
             return super().at_distance(distance, length)
         form = self.formula
         b = distance * (-form.distance_scale * form.coefficient**0.5 / length)
-        return _values_of_root(self.formula, b)[0]
+        for part in b.view(-1).split(CACHED_VALUES if b.device.type == "cpu" else max(b.numel(), 1)):
+            _values_of_root(form, part)  # in the memory of b
+        return b
 
 
 @final

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.codegen.cpu import CACHED_VALUES
 from mercer.data.row_groups import RowGroups
 from mercer.kernels import Kernel, Radial
 from mercer.linalg import minimize_lbfgs, solve_factored
 from mercer.selection.settings import FLOAT32_PENALTY
-from mercer.selection.view import CACHED_VALUES, apply_transform, distances, radial_slopes, tile
+from mercer.selection.view import apply_transform, distances, radial_slopes, tile
 
 #: Least gain of a step in the logarithm of the error; below, rounding decides.
 TOLERANCE = 1e-4

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mercer.codegen.compiled import city_block
-from mercer.codegen.cpu import EXP_BASE_FACTOR, fast_exp
+from mercer.codegen.cpu import CACHED_VALUES, EXP_BASE_FACTOR, fast_exp
 from mercer.data.column_maps import ColumnMap
 from mercer.data.row_groups import RowGroups
 from mercer.kernels import Kernel, Radial
@@ -29,8 +29,6 @@ from mercer.selection.settings import FAMILIES, GridPoint
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9
-#: Differences or signs computed at a time, so that they stay in the processor's cache.
-CACHED_VALUES = 200_000
 #: Rows whose median distance is the unit of length-scales.
 TYPICAL_ROWS = 300
 #: Length-scales between the two values of a binary column at most. Kernels are almost zero there (Matérn 3/2: 0.0003),
@@ -75,11 +73,18 @@ def distances(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:
         return city_block(X, Z) if found is None else found
     shift = Z.mean(0)
     X, Z = X - shift, Z - shift
-    norms = Z.square().sum(1)
-    square = torch.addmm(norms, X, Z.T, alpha=-2).add_(X.square().sum(1, keepdim=True))
+    norms, own_norms, transposed = Z.square().sum(1), X.square().sum(1, keepdim=True), Z.T.contiguous()
     # duplicate rows must be at distance zero: rounding above zero would give rough kernels a gradient there
-    torch.threshold_(square, SAME * float(norms.max()) if len(norms) else 0.0, 0.0)
-    return square.float().sqrt_()
+    zero_below = SAME * float(norms.max()) if len(norms) else 0.0
+    out = torch.empty(len(X), len(Z), device=X.device)
+    n = max(CACHED_VALUES // max(len(Z), 1), 1) if X.device.type == "cpu" else len(X)
+    buffer = X.new_empty(min(n, len(X)), len(Z))
+    for start in range(0, len(X), max(n, 1)):
+        rows = slice(start, start + n)
+        square = torch.addmm(norms, X[rows], transposed, alpha=-2, out=buffer[: len(X[rows])]).add_(own_norms[rows])
+        torch.threshold_(square, zero_below, 0.0)
+        out[rows].copy_(square).sqrt_()
+    return out
 
 
 def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
