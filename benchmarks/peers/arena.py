@@ -99,7 +99,7 @@ def main() -> None:
     options.add_argument("--tables", nargs="+", choices=[*TABLES], default=[*TABLES])
     options.add_argument("--splits", type=int, default=30)
     options.add_argument("--threads", type=int)
-    options.add_argument("--selections", type=int, default="auto")
+    options.add_argument("--selections", type=int)
     options.add_argument("--out", type=Path)
     options.add_argument("--report", type=Path)
     given = options.parse_args()
@@ -111,7 +111,7 @@ def main() -> None:
         torch.set_num_threads(given.threads)
     results = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
     for name in given.tables:
-        results[name] = measure(name, given.splits, given.selections, results.get(name, {}))
+        results[name] = measure(name, given.splits, given.selections or "auto", results.get(name, {}))
         if given.out:
             given.out.write_text(json.dumps(results, indent=1))
     report(results, published)

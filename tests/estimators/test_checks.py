@@ -16,6 +16,8 @@ pytestmark = pytest.mark.usefixtures("two_folds", "short_selections")
 FIXED: dict[str, Any] = {"kernel": Gaussian(2.0), "regularization": 0.1}
 TWO: dict[str, Any] = {"kernels": [Gaussian(1.0), Gaussian(3.0)]}
 HALF: dict[str, Any] = TWO | {"subset_size": 0.5, "n_members": 2}
+#: Of local models: the penalty is searched for by one regressor and one classifier alone.
+ONE_START: dict[str, Any] = {"n_init": 1, "max_iter": 4}
 #: What makes some of them quick; an estimator that is not here is checked with its defaults.
 OPTIONS: dict[str, dict[str, Any]] = {
     "KernelBoostingRegressor": {"metric": None},  # selection of kernels and column maps alone
@@ -24,24 +26,25 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "GreedyKernelRegressor": FIXED | {"n_basis": 6},
     "GreedyKernelClassifier": FIXED | {"n_basis": 6},
     "GreedyNystroem": FIXED | {"n_components": 5},
-    "MHKSClassifier": {"kernel": Gaussian(2.0), "max_iter": 4},
+    "MHKSClassifier": FIXED | {"max_iter": 4},
     "MultiKernelMHKSClassifier": TWO | {"multiclass": "one-vs-rest", "max_iter": 4},
-    "RPEMEKLClassifier": HALF | {"max_iter": 3},
+    "RPEMEKLClassifier": HALF | {"max_iter": 3, "regularization": 0.1, "coupling": 0.1},
     "RPEMEKLRegressor": HALF | {"regularization": (0.1, 1.0), "n_folds": 2},
     "SparseGPRegressor": {"kernel": Gaussian(2.0), "optimize_kernel": True, "n_inducing": 6, "max_iter": 1},
     "SparseGPClassifier": {"kernel": Gaussian(2.0), "n_inducing": 4, "optimize_inducing": False},
     "ARDSelector": {"models": [mercer.SparseGPRegressor(4, kernel="gaussian", ard=True, tuning_rows=20, max_iter=1)]},
-    "NRBFRegressor": {"n_components": 3, "n_init": 1, "max_iter": 4},
-    "ENRBFRegressor": {"n_components": 3, "n_init": 1, "max_iter": 4},
-    "NRBFClassifier": {"n_components": 3, "n_init": 1, "max_iter": 4},
-    "ENRBFClassifier": {"n_components": 2, "n_init": 1, "max_iter": 4},
-    "GaussianMixtureClassifier": {"n_components": 2, "n_init": 1, "max_iter": 4},
-    "CommonBasisMixtureClassifier": {"n_init": 1, "max_iter": 4},
+    "NRBFRegressor": ONE_START | {"n_components": 3, "regularization": 0.01},
+    "ENRBFRegressor": ONE_START | {"n_components": 3},
+    "NRBFClassifier": ONE_START | {"n_components": 3, "regularization": 0.01},
+    "ENRBFClassifier": ONE_START | {"n_components": 2},
+    "GaussianMixtureClassifier": ONE_START | {"n_components": 2},
+    "CommonBasisMixtureClassifier": ONE_START | {"n_components": 4},
 }
 ESTIMATORS = {name: kind for name in mercer.__all__ if isinstance(kind := getattr(mercer, name), type)}
 #: One estimator of each family: the same lines read tables for all. Containers, types of numbers, shapes of new rows
-#: and of targets, and SciPy's sparse tables of ten formats are checked with these alone, and so are checks that are
-#: repeated with rows that cannot be written to: one check of such rows, `check_readonly_memmap_input`, is left to all.
+#: and of targets and weights, numbers of columns, pipelines, and SciPy's sparse tables of ten formats are checked with these
+#: alone, and so are checks that are repeated with rows that cannot be written to: one check of such rows,
+#: `check_readonly_memmap_input`, is left to all.
 OF_EACH_FAMILY = ("KernelBoostingClassifier", "SparseGPRegressor", "MHKSClassifier", "NRBFRegressor", "GreedyNystroem")
 FORMATS = {
     "check_classifier_data_not_an_array",
@@ -51,12 +54,15 @@ FORMATS = {
     "check_estimators_dtypes",
     "check_f_contiguous_array_estimator",
     "check_fit2d_predict1d",
+    "check_n_features_in_after_fitting",
+    "check_pipeline_consistency",
     "check_positive_only_tag_during_fit",
     "check_regressor_data_not_an_array",
     "check_sample_weight_equivalence_on_sparse_data",
     "check_sample_weights_list",
     "check_sample_weights_not_an_array",
     "check_sample_weights_pandas_series",
+    "check_sample_weights_shape",
     "check_supervised_y_2d",
     "check_transformer_data_not_an_array",
 }
