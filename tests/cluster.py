@@ -45,8 +45,9 @@ def as_if_large(bound=10):
 def started(n, function, *arguments, timeout=TIMEOUT, folder, secret=None):
     """`n` processes that run ``function(group, *arguments)``; their answers are files in `folder`."""
     context = multiprocessing.get_context("forkserver")
-    families = ("forward", "gp", "mixture", "empirical")  # imported once, and not by every process
-    context.set_forkserver_preload(["torch", "pandas", "pytest", *(f"mercer.{name}" for name in families)])
+    families = ("forward.boosting", "gp.regressor", "mixture.regressors")  # else every process would import them
+    modules = ["torch", "pandas", "pytest", "mercer.distributed.launch", *(f"mercer.{name}" for name in families)]
+    context.set_forkserver_preload(modules)
     store = open_store("127.0.0.1")
     whole = [
         context.Process(target=_child, args=(rank, n, store.port, timeout, str(folder), secret, function, arguments))

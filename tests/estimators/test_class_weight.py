@@ -20,7 +20,11 @@ QUICK = {
     "KernelBoostingClassifier": {"kernel": "gaussian", "tuning_rows": 60},
     "GreedyKernelClassifier": {"kernel": "gaussian", "tuning_rows": 60, "n_basis": 15},
     "SparseGPClassifier": {"n_inducing": 6, "kernel": "gaussian", "max_iter": 3},
-    "RPEMEKLClassifier": {"subset_size": 30, "n_members": 2},
+    "GaussianMixtureClassifier": {"n_components": 2, "n_init": 1},
+    "RPEMEKLClassifier": {"subset_size": 30, "n_members": 2, "n_folds": 2, "max_iter": 30},
+    "MultiKernelMHKSClassifier": {"n_folds": 2, "max_iter": 30},
+    "NRBFClassifier": {"n_components": 3},
+    "CommonBasisMixtureClassifier": {"n_components": 3},
 }
 CLASSIFIERS = [
     name for name in mercer.__all__ if isinstance(face := getattr(mercer, name), type) and is_classifier(face())

@@ -85,7 +85,7 @@ def boosted(**options: object) -> mercer.KernelBoostingRegressor:
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_a_mixed_frame_goes_into_every_estimator(name):
+def test_a_mixed_frame_goes_into_every_estimator(name, short_selections):
     model = quick(name)
     model.fit(FRAME, LABELS if is_classifier(model) else Y)
     assert model.n_features_in_ == FRAME.shape[1]
@@ -352,7 +352,7 @@ def test_targets_of_another_length_are_refused_whatever_the_table_holds(name, n)
 @pytest.mark.parametrize(
     ("name", "share"), [*((name, 1 / N) for name in FACES), ("NRBFRegressor", 0.5), ("SparseGPRegressor", 0.5)]
 )
-def test_the_largest_floats_as_no_data_leave_a_model_that_answers_and_is_saved(name, share, tmp_path):
+def test_the_largest_floats_as_no_data_leave_a_model_that_answers_and_is_saved(name, share, tmp_path, short_selections):
     model, rng = quick(name), np.random.default_rng(0)
     X = rng.normal(size=(N, 3))
     X[: round(share * N), 1] = -np.finfo(np.float64).max
@@ -492,7 +492,7 @@ def test_categories_are_worth_more_than_their_absence():
 
 
 def test_levels_of_one_column_share_the_factor_of_a_diagonal_metric():
-    frame, y = mixed_frame(300, 2)
+    frame, y = mixed_frame(150, 2)
     model = mercer.KernelBoostingRegressor(metric="diagonal", random_state=0).fit(frame, y)
     groups = model.table_.layout.group
     factors = [one.inputs.transform for one in model.expansions_]
@@ -583,6 +583,7 @@ def test_days_that_matter_one_by_one_have_means_of_their_own():
     assert another_year == pytest.approx(model.table_.codes[-1].prior.item())
 
 
+@pytest.mark.long
 def test_a_mixed_table_of_classes_averages_two_selections(monkeypatch):
     from mercer.forward.boosting import Boosting
 
@@ -618,9 +619,9 @@ def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_anothe
         monkeypatch.setattr(Boosting, "_selection_settings", settings)
 
     rng = np.random.default_rng(0)
-    town, area = rng.integers(0, 4, 150), rng.normal(size=150)
+    town, area = rng.integers(0, 4, 120), rng.normal(size=120)
     frame = pd.DataFrame({"town": np.array(list("abcd"))[town], "area": area})
-    y = town + np.sin(3 * area) + 0.5 * rng.normal(size=150)
+    y = town + np.sin(3 * area) + 0.5 * rng.normal(size=120)
     far(1.0)
     alone = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
     far(np.inf)
@@ -634,8 +635,8 @@ def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_anothe
     assert used == {tuple(levels), tuple(means)}
     assert np.isfinite(model.basis_).all()
     assert model.relevance_.sum() == pytest.approx(1.0)
-    found = mercer.shapley_values(model, frame[:4])
-    np.testing.assert_allclose(found.predictions(), model.predict(frame[:4]), rtol=0, atol=1e-8 * np.abs(y).max())
+    found = mercer.shapley_values(model, frame[:2])
+    np.testing.assert_allclose(found.predictions(), model.predict(frame[:2]), rtol=0, atol=1e-8 * np.abs(y).max())
 
 
 @pytest.mark.parametrize("kind", ["standard", "bend", "clip", "scores"])

@@ -31,6 +31,7 @@ SHORT: dict[str, Any] = {"n_init": 1, "max_iter": 5, "random_state": 0}
 DRAWN: dict[str, Any] = {
     "kernels": "paper",
     "regularization": 1.0,
+    "coupling": 1.0,
     "n_members": 2,
     "subset_size": 20,
     "random_state": 0,
@@ -54,9 +55,9 @@ MODELS = {
     "a mixture per class": mercer.GaussianMixtureClassifier(2, **SHORT),
     "common basis": mercer.CommonBasisMixtureClassifier(3, **SHORT),
     "common basis of rows alone": mercer.CommonBasisMixtureClassifier(3, supervised=False, **SHORT),
-    "MHKS": mercer.MHKSClassifier(Gaussian(1.0)),
-    "several kernels": mercer.MultiKernelMHKSClassifier("paper", multiclass="one-vs-rest"),
-    "members for classes": mercer.RPEMEKLClassifier(**DRAWN),
+    "MHKS": mercer.MHKSClassifier(Gaussian(1.0), regularization=1.0, max_iter=20),
+    "several kernels": mercer.MultiKernelMHKSClassifier("paper", 1.0, 1.0, multiclass="one-vs-rest", max_iter=20),
+    "members for classes": mercer.RPEMEKLClassifier(**DRAWN, max_iter=20),
     "members for numbers": mercer.RPEMEKLRegressor(**DRAWN),
     "kernel map": mercer.EmpiricalKernelMap(subset_size=10, criterion="max-res", random_state=0),
 }

@@ -8,7 +8,7 @@ from sklearn.base import clone
 import mercer
 from mercer import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoostingRegressor, SparseGPRegressor, load
 
-pytestmark = pytest.mark.usefixtures("short_selections")
+pytestmark = pytest.mark.usefixtures("two_folds", "short_selections")
 
 
 def hours(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:

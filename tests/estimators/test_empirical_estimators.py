@@ -37,8 +37,8 @@ pytestmark = pytest.mark.usefixtures("two_folds")
 #: Nothing to select.
 GIVEN: dict[str, Any] = {"kernels": "paper", "regularization": 1.0, "coupling": 1.0}
 CLASSIFIERS = [
-    MHKSClassifier(),
-    MultiKernelMHKSClassifier(),
+    MHKSClassifier(max_iter=30),
+    MultiKernelMHKSClassifier(n_folds=2, max_iter=30),
     RPEMEKLClassifier(**GIVEN, subset_size=0.3, n_members=2, random_state=0),
     RPEMEKLClassifier(**GIVEN, subset_size=20, multiclass="one-vs-rest", random_state=0),
 ]
@@ -60,8 +60,9 @@ def three_classes():
 @pytest.mark.parametrize("multiclass", ["one-vs-one", "one-vs-rest"])
 def test_all_rows_and_one_member_are_multik_mhks(three_classes, multiclass):
     X, y = three_classes
-    one = RPEMEKLClassifier(subset_size=None, n_members=1, multiclass=multiclass).fit(X, y)
-    other = MultiKernelMHKSClassifier(multiclass=multiclass).fit(X, y)
+    how = {"multiclass": multiclass, "n_folds": 2, "max_iter": 30}
+    one = RPEMEKLClassifier(subset_size=None, n_members=1, **how).fit(X, y)
+    other = MultiKernelMHKSClassifier(**how).fit(X, y)
     np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-9)
 
 
@@ -74,8 +75,8 @@ def test_one_kernel_is_mhks_whatever_the_coupling(two_classes):
 
 def test_two_classes_need_no_pairs(two_classes):
     X, y = two_classes
-    one = RPEMEKLClassifier(random_state=0).fit(X, y)
-    other = RPEMEKLClassifier(multiclass="one-vs-rest", random_state=0).fit(X, y)
+    one = RPEMEKLClassifier(n_folds=2, random_state=0).fit(X, y)
+    other = RPEMEKLClassifier(multiclass="one-vs-rest", n_folds=2, random_state=0).fit(X, y)
     np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
 
 
@@ -165,7 +166,7 @@ def test_members_differ_and_one_seed_gives_one_result_in_any_number_of_threads(t
 def test_rows_may_come_as_frames_tensors_files_or_sources(tmp_path, three_classes):
     X, y = three_classes
     np.save(tmp_path / "rows.npy", X)
-    model = RPEMEKLClassifier(**GIVEN, subset_size=40, random_state=0)
+    model = RPEMEKLClassifier(**GIVEN, subset_size=20, n_members=2, max_iter=20, random_state=0)
     expected = clone(model).fit(X, y).predict_proba(X)
     names = [f"c{j}" for j in range(X.shape[1])]
     frame, file = pd.DataFrame(X, columns=names), tmp_path / "rows.npy"

@@ -27,10 +27,10 @@ Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=72)
 CLASSES = np.digitize(Y, [-0.4, 0.4])
 
 MODELS = [
-    MHKSClassifier(),
-    MultiKernelMHKSClassifier(multiclass="one-vs-rest"),
+    MHKSClassifier(max_iter=20),
+    MultiKernelMHKSClassifier(multiclass="one-vs-rest", n_folds=2, max_iter=20),
     RPEMEKLClassifier("paper", 1.0, 1.0, n_members=2, subset_size=20, random_state=0),
-    RPEMEKLRegressor(n_members=2, subset_size=20, random_state=0),
+    RPEMEKLRegressor(n_members=2, subset_size=20, n_folds=2, random_state=0),
     EmpiricalKernelMap(subset_size=10, criterion="max-res", random_state=0),
 ]
 over_all = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)

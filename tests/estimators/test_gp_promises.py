@@ -16,6 +16,8 @@ from sklearn.exceptions import NotFittedError
 from mercer import ARDSelector, SparseGPClassifier, SparseGPRegressor
 from mercer.kernels import Gaussian
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (90, 2))
 Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.05 * rng.normal(size=90)

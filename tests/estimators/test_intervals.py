@@ -28,7 +28,7 @@ MODELS = {
     "exact": mercer.KernelBoostingRegressor(**QUICK),
     "boosted": mercer.KernelBoostingRegressor(4, learner_size=20, **QUICK),
     "held out": mercer.KernelBoostingRegressor(4, learner_size=20, validation_fraction=0.3, **QUICK),
-    "greedy": mercer.GreedyKernelRegressor(20, **QUICK),
+    "greedy": mercer.GreedyKernelRegressor(15, **QUICK),
     "refined": mercer.GreedyKernelRegressor(15, refine=True, refine_iter=8, **QUICK),
     "spgp": mercer.SparseGPRegressor(20, max_iter=15, **QUICK),
     "full": mercer.SparseGPRegressor(approximation="full", max_iter=4, **QUICK),
@@ -57,14 +57,14 @@ def fitted(name: str, X, y, **fit):
 
 @over_models
 def test_intervals_cover_as_they_promise(name):
-    """300 calibration rows know a coverage to √(c(1 − c)/300), 400 test rows see it to √(c(1 − c)/2000): 4σ of both.
+    """200 calibration rows know a coverage to √(c(1 − c)/200), 2000 test rows see it to √(c(1 − c)/2000): 4σ of both.
 
-    Rows held out are fewer: 90.
+    Rows held out are fewer: 60.
     """
-    X, y = noisy(300, 0)
+    X, y = noisy(200, 0)
     X_new, y_new = noisy(2000, 1)
     model = fitted(name, X, y)
-    rows = 90 if name == "held out" else 300
+    rows = 60 if name == "held out" else 200
     for coverage in (0.5, 0.8, 0.9, 0.95):
         low, high = model.predict_interval(X_new, coverage).T
         seen = float(np.mean((low <= y_new) & (y_new <= high)))
@@ -74,7 +74,7 @@ def test_intervals_cover_as_they_promise(name):
 
 @pytest.mark.parametrize("name", ["exact", "greedy", "spgp", "local lines"])
 def test_intervals_are_wider_where_targets_are_noisier(name):
-    X, y = noisy(600, 0)
+    X, y = noisy(400, 0)
     width = np.diff(fitted(name, X, y).predict_interval(X))[:, 0]
     assert width[X[:, 0] > 0.3].mean() > 1.5 * width[X[:, 0] < -0.3].mean()
 
@@ -135,6 +135,7 @@ def test_a_weight_of_two_is_the_row_twice():
     assert gap < np.diff(np.sort(scores, axis=0), axis=0)[2:-2].max()  # within neighbours
 
 
+@pytest.mark.usefixtures("two_folds")
 @pytest.mark.parametrize("name", ["exact", "greedy", "local constants", "local lines", "rpemekl"])
 def test_the_unit_of_weights_means_nothing_to_intervals_and_uncertainty(name):
     """A factor that is no power of two rounds the weights, so that only what does not hang on rounding stays."""
@@ -288,13 +289,13 @@ def test_intervals_of_a_handful_of_rows_are_wide_or_infinite(name):
     X, y = noisy(5, 0)
     assert np.isinf(fitted(name, X, y).predict_interval(X)).all()
     covered = []
-    for seed in range(4):
+    for seed in range(2 if name == "greedy" else 4):
         X, y = noisy(15, seed)
         X_new, y_new = noisy(500, 10 + seed)
         low, high = fitted(name, X, y).predict_interval(X_new).T
         covered.append(np.mean((low <= y_new) & (y_new <= high)))
-    # the coverage of 15 scores deviates by 0.08 from table to table: 0.04 for the mean of four
-    assert np.mean(covered) > 0.9 - 3 * 0.04
+    # the coverage of 15 scores deviates by 0.08 from table to table: 0.04 for the mean of four, 0.057 for that of two
+    assert np.mean(covered) > 0.9 - 3 * 0.08 / np.sqrt(len(covered))
 
 
 def test_a_row_decides_nothing_about_its_own_scale():
@@ -328,10 +329,16 @@ def test_precomputed_kernels_and_constant_targets_have_intervals():
     np.testing.assert_allclose(nothing.predict_interval(X), 1.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [0.0, 1.0, 1.5, "most", None, [0.1, 2.0], float("nan"), 10**400])
-def test_levels_out_of_range_get_a_sentence(bad):
+@pytest.fixture(scope="module")
+def few():
     X, y = noisy(40, 0)
-    model = mercer.GreedyKernelRegressor(5, kernel=kernels.Gaussian(), random_state=0).fit(X, y)
+    model = mercer.GreedyKernelRegressor(5, kernel=kernels.Gaussian(), regularization=0.1, random_state=0)
+    return model.fit(X, y), X
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, 1.5, "most", None, [0.1, 2.0], float("nan"), 10**400])
+def test_levels_out_of_range_get_a_sentence(bad, few):
+    model, X = few
     with pytest.raises(ValueError, match="q must be a number above 0 and below 1, or several"):
         model.predict_quantiles(X, bad)
     with pytest.raises(ValueError, match="coverage must be a number above 0 and below 1"):
@@ -339,8 +346,8 @@ def test_levels_out_of_range_get_a_sentence(bad):
 
 
 def test_a_model_of_the_pinball_loss_is_a_quantile():
-    """Half of the parabola's width, 0.05 of a deviation, moves some 2 % of the rows across it; chance 1 %."""
-    X, y = noisy(600, 0)
+    """Half of the parabola's width, 0.05 of a deviation, moves some 2 % of the rows across it; chance 1.5 %."""
+    X, y = noisy(400, 0)
     how = {"kernel": kernels.Gaussian(1.0), "regularization": 0.1, "random_state": 0}
     model = mercer.KernelBoostingRegressor(6, learner_size=20, loss=Pinball(0.1), **how).fit(X, y)
     assert np.mean(y <= model.predict(X)) == pytest.approx(0.1, abs=0.05)
@@ -350,7 +357,7 @@ def test_a_model_of_the_pinball_loss_is_a_quantile():
 
 def test_several_members_share_their_intervals():
     X, y = noisy(200, 0)
-    model = mercer.KernelBoostingRegressor(random_state=0).fit(X, y)
+    model = mercer.KernelBoostingRegressor(kernel="gaussian", random_state=0).fit(X, y)
     model.expansions_ = tuple(replace(one, weights=one.weights / 2) for one in (*model.expansions_,) * 2)
     low, high = model.predict_interval(X).T
     assert np.mean((low <= y) & (y <= high)) > 0.85
@@ -366,7 +373,7 @@ def test_of_many_scores_a_few_are_kept_and_say_the_same():
     np.testing.assert_allclose(found.quantiles(levels)[0], truth, atol=0.02)
 
 
-@pytest.mark.parametrize(("quantile", "seed"), [(0.75, 0), (0.5, 2)])
+@pytest.mark.parametrize(("quantile", "seed"), [(0.75, 0), pytest.param(0.5, 2, marks=pytest.mark.long)])
 def test_a_quantile_has_its_share_of_the_rows_below_it(quantile, seed):
     """Every ninth target is far out, which moves the mean by a standard deviation of the others."""
     rng = np.random.default_rng(seed)

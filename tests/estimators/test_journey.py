@@ -58,7 +58,7 @@ def test_the_first_example_needs_no_network_and_no_pandas(tmp_path, monkeypatch)
 
 
 BOOSTING, GREEDY = mercer.KernelBoostingRegressor(**FIXED), mercer.GreedyKernelRegressor(30, **FIXED)
-RELEVANT = mercer.SparseGPRegressor(8, kernel="gaussian", max_iter=30, ard=True, random_state=0)
+RELEVANT = mercer.SparseGPRegressor(8, kernel="gaussian", max_iter=15, ard=True, random_state=0)
 FRIENDS = {
     "stacking": StackingRegressor([("ours", BOOSTING), ("theirs", Ridge())], cv=3),
     "voting": VotingRegressor([("ours", BOOSTING), ("theirs", Ridge())]),

@@ -411,7 +411,8 @@ def test_a_class_all_of_whose_rows_weigh_nothing_is_none(face, monkeypatch):
 def test_penalties_of_nothing_and_of_everything_give_numbers(face, penalty):
     if penalty > 0 and "regularization" not in face().get_params():
         pytest.skip("it has no penalty")
-    for weight in (np.full(len(X), 1e-30), np.full(len(X), 1e30)):
+    for unit in (1e-30, 1e30):
+        rows, weight = X[:120], np.full(120, unit)
         options: dict[str, Any] = {"n_init": 1, "max_iter": 5, "random_state": 0}
         if "regularization" in face().get_params():
             options["regularization"] = penalty
@@ -419,8 +420,8 @@ def test_penalties_of_nothing_and_of_everything_give_numbers(face, penalty):
         for training in trainings:
             if training is not None:
                 options["training"] = training
-            model = face(3, **options).fit(X, y_for(face), sample_weight=weight)
-            assert np.isfinite(finest(model, X)).all()
+            model = face(3, **options).fit(rows, y_for(face)[:120], sample_weight=weight)
+            assert np.isfinite(finest(model, rows)).all()
             assert np.isfinite(model.log_likelihood_path_).all()
 
 

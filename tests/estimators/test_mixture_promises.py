@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from functools import cache
 from typing import Any
@@ -73,7 +74,7 @@ def interrupt(*_: Any) -> None:
 
 @over_all
 def test_an_interrupt_while_sizes_are_judged_leaves_the_old_model_whole(model):
-    fitted = fresh(model).fit(X, targets(model))
+    fitted = copy.deepcopy(plainly_fitted(model, True))
     before = finest(fitted, X)
     fitted.set_params(n_components="auto", callbacks=interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -117,7 +118,7 @@ def test_targets_beside_a_file_are_checked_too(bad, tmp_path):
 def test_tensors_that_want_gradients_and_those_of_half_precision_are_read(model):
     y = torch.tensor(targets(model), requires_grad=model in REGRESSORS)
     wanting = fresh(model).fit(torch.tensor(X, requires_grad=True), y)
-    np.testing.assert_array_equal(finest(wanting, X), finest(fresh(model).fit(X, targets(model)), X))
+    np.testing.assert_array_equal(finest(wanting, X), finest(plainly_fitted(model, True), X))
     half = torch.tensor(X, dtype=torch.bfloat16)
     assert np.isfinite(finest(fresh(model).fit(half, targets(model)), half)).all()
 
@@ -135,12 +136,15 @@ def test_targets_of_responsibilities_are_checked_as_those_of_fit_are():
 
 @over_all
 def test_only_ratios_of_weights_matter_where_nothing_is_penalised(model):
-    """Weights of mean one are the same numbers again up to rounding, and a few steps of EM follow them continuously."""
+    """Weights of mean one are the same numbers again up to rounding, and a few steps of EM follow them continuously.
+
+    Every other model has tiny weights, and those between have huge ones.
+    """
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
     free = {"regularization": 0.0} if "regularization" in model.get_params() else {}
-    scales = (1.0, 1e-200, 1e200)
-    one, *others = (finest(fresh(model, **free).fit(X, targets(model), weight * s), X) for s in scales)
-    assert all(np.abs(one - other).max() <= 1e-6 * np.abs(one).max() for other in others)
+    scales = (1.0, 1e-200 if [*REGRESSORS, *CLASSIFIERS].index(model) % 2 else 1e200)
+    one, other = (finest(fresh(model, **free).fit(X, targets(model), weight * s), X) for s in scales)
+    assert np.abs(one - other).max() <= 1e-6 * np.abs(one).max()
 
 
 @cache
@@ -148,15 +152,15 @@ def plainly_fitted(model: Any, scaled: bool) -> Any:
     return fresh(model, scale_inputs=scaled).fit(X, targets(model))
 
 
-UNITS = [(2.0**-530, 1.0), (2.0**512, 1.0), (1.0, 2.0**512), (1.0, 2.0**-660)]
+#: Slopes are targets' units by inputs', which float64 has to hold, too.
+UNITS = [(2.0**-530, 2.0**-660), (2.0**512, 2.0**512)]
 
 
 @pytest.mark.parametrize(
     ("model", "unit_x", "unit_y", "scaled"),
     [
-        *((m, *units, True) for m in REGRESSORS for units in UNITS),
-        *((m, *units, True) for m in CLASSIFIERS for units in UNITS[:2]),
-        *((m, *units, False) for m in (REGRESSORS[1], REGRESSORS[2], CLASSIFIERS[0]) for units in UNITS[:2]),
+        *((m, *units, True) for m in [*REGRESSORS, *CLASSIFIERS] for units in UNITS),
+        *((m, *units, False) for m in (REGRESSORS[1], REGRESSORS[2], CLASSIFIERS[0]) for units in UNITS),
     ],
     ids=lambda v: type(v).__name__ if hasattr(v, "fit") else None,
 )
@@ -175,7 +179,8 @@ def test_units_of_any_size_give_the_same_model(model, unit_x, unit_y, scaled):
 @over_all
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_beyond_all_others_have_finite_answers(model, dtype):
-    fitted = fresh(model, dtype=dtype).fit(X, targets(model))
+    plain = plainly_fitted(model, True)
+    fitted = plain if plain.dtype_ == dtype else fresh(model, dtype=dtype).fit(X, targets(model))
     far = np.array([[1e154, -1e154], [1e300, 1e30], [1e19, 0.0]])
     assert np.isfinite(finest(fitted, far)).all()
     if model in REGRESSORS:
@@ -189,7 +194,7 @@ def test_rows_beyond_all_others_have_finite_answers(model, dtype):
 
 @over_all
 def test_a_mixture_is_small_whatever_it_was_fitted_to(model):
-    many = np.random.default_rng(0).uniform(-2, 2, (8000, 2))
+    many = np.random.default_rng(0).uniform(-2, 2, (5000, 2))  # of 80 000 bytes
     y = many[:, 0] if model in REGRESSORS else many[:, 0] > 0
     fitted = fresh(model, max_iter=2).fit(many, y)
     assert len(pickle.dumps(fitted)) < 60_000  # of which 2000 scores of intervals, and their weights, take 32 000

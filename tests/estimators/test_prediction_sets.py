@@ -54,10 +54,10 @@ def test_sets_cover_as_they_promise(name):
 
     Sets of one class cover as often as they are right; above that, coverage is no larger than promised.
     """
-    X, y = overlapping(300, 0)
+    X, y = overlapping(200, 0)
     X_new, y_new = overlapping(3000, 1)
     model = MODELS[name].set_params(random_state=0).fit(X, y)
-    n, right = 120 if name == "held out" else 300, model.score(X_new, y_new)
+    n, right = 80 if name == "held out" else 200, model.score(X_new, y_new)
     for coverage in (0.5, 0.8, 0.9, 0.95):
         sigma = np.sqrt(coverage * (1 - coverage) * (1 / n + 1 / 3000))
         seen = covered(model, X_new, y_new, coverage)

@@ -26,10 +26,12 @@ from mercer.preprocessing.inputs import code_targets
 #: Settings that only make a fit quicker; a Gaussian process of so few rows needs no other.
 FAST = {
     "KernelBoostingClassifier": {"kernel": "gaussian"},
-    "GreedyKernelClassifier": {"kernel": "gaussian", "n_basis": 10},
+    "GreedyKernelClassifier": {"kernel": "gaussian", "n_basis": 8},
     "SparseGPClassifier": {"kernel": "gaussian", "n_inducing": 20, "max_iter": 10},
     "ENRBFClassifier": {"n_init": 1, "n_components": 3},
-    "RPEMEKLClassifier": {"n_members": 2},
+    "GaussianMixtureClassifier": {"n_init": 1, "n_components": 3},
+    "RPEMEKLClassifier": {"n_members": 2, "n_folds": 2, "max_iter": 30},
+    "MultiKernelMHKSClassifier": {"n_folds": 2, "max_iter": 30},
 }
 CLASSIFIERS = [name for name in mercer.__all__ if name.endswith("Classifier")]
 
@@ -151,7 +153,7 @@ def spiked(n, seed):
     return X, rng.choice(3, n, p=[0.7, 0.2, 0.1])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_mixture_without_information_predicts_the_frequencies_of_the_classes(seed):
     """Densities of sparse columns are extreme, and their refits must not learn of columns from held-out rows."""
     X, y = spiked(200, seed)
