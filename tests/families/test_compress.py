@@ -144,6 +144,7 @@ def test_members_are_judged_together():
     assert Sizes((10, None), 0.0).n_basis == 10
 
 
+@pytest.mark.usefixtures("short_selections")
 def test_a_noisy_table_keeps_few_rows_and_its_error():
     X, y = noisy_table(1200, 0)
     X_new, truth = noisy_table(4000, 1, noise=0.0)
@@ -199,6 +200,7 @@ def test_constant_and_perfectly_known_targets_are_no_trouble(n_basis):
     assert n_basis == 5 or model.score(X, X[:, 0]) > 0.999
 
 
+@pytest.mark.usefixtures("short_selections")
 def test_few_rows_are_all_kept():
     X, y = noisy_table(100, 0)
     model = KernelBoostingRegressor(random_state=0).fit(X, y)
@@ -236,6 +238,7 @@ def test_a_projected_function_that_lies_in_the_span_is_found_again(problem):
     torch.testing.assert_close(basis.fitted, f, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.usefixtures("short_selections")
 def test_a_fitted_model_is_compressed_afterwards(tmp_path):
     X, y = noisy_table(900, 0)
     X_new, y_new = noisy_table(2000, 1)
@@ -272,6 +275,7 @@ def test_compress_refuses_what_it_cannot_do():
         mercer.compress(model, X, y[:50])
 
 
+@pytest.mark.usefixtures("short_selections")
 def test_few_rows_are_predicted_as_many_are():
     X, y = noisy_table(600, 0)
     labels = np.where(y > 0, "above", "below")

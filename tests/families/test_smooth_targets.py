@@ -57,7 +57,8 @@ def is_evidence_kernel(member):
 
 
 @pytest.mark.parametrize(
-    ("function", "n_inputs", "n"), [(friedman1, 10, 200), (otl_circuit, 6, 120), (friedman1, 10, 620)]
+    ("function", "n_inputs", "n"),
+    [(friedman1, 10, 200), (otl_circuit, 6, 120), pytest.param(friedman1, 10, 620, marks=pytest.mark.long)],
 )
 def test_a_smooth_function_is_learned_as_well_as_by_a_named_gaussian_kernel(function, n_inputs, n):
     """620 rows are more than one stage scores, and more than the evidence sees."""

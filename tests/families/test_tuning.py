@@ -294,28 +294,27 @@ def assert_finite(tuned: Tuned) -> None:
     assert all((value > 0).all() for value in values)
 
 
-@pytest.mark.parametrize("kernel", ["auto", "matern12"])
+SPOILED = {
+    "constant targets": lambda X, y: (X, np.full_like(y, 0.1)),
+    "zero targets": lambda X, y: (X, np.zeros_like(y)),
+    "a constant column": lambda X, y: (np.column_stack([X[:, 0], np.full(len(X), 0.1)]), y),
+    "constant columns": lambda X, y: (np.full_like(X, 1e8 / 3), y),
+    "repeated rows": lambda X, y: (np.repeat(X[:10], 3, 0), y),
+    "repeated rows and targets": lambda X, y: (np.repeat(X[:10], 3, 0), np.repeat(y[:10], 3)),
+    "large offsets": lambda X, y: (X + 1e6, y - 1e6),
+    "two rows": lambda X, y: (X[:2], y[:2]),
+    "no noise": lambda X, y: (X, X[:, 0]),
+}
+#: Rows that coincide, where the slope of the roughest kernel has no end.
+COINCIDING = ["constant columns", "repeated rows", "repeated rows and targets"]
+
+
 @pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda X, y: (X, np.full_like(y, 0.1)),
-        lambda X, y: (X, np.zeros_like(y)),
-        lambda X, y: (np.column_stack([X[:, 0], np.full(len(X), 0.1)]), y),
-        lambda X, y: (np.full_like(X, 1e8 / 3), y),
-        lambda X, y: (np.repeat(X[:10], 3, 0), y),
-        lambda X, y: (np.repeat(X[:10], 3, 0), np.repeat(y[:10], 3)),
-        lambda X, y: (X + 1e6, y - 1e6),
-        lambda X, y: (X[:2], y[:2]),
-        lambda X, y: (X, X[:, 0]),
-    ],
-    ids=[
-        "constant targets", "zero targets", "a constant column", "constant columns", "repeated rows",
-        "repeated rows and targets", "large offsets", "two rows", "no noise",
-    ],
-)  # fmt: skip
-def test_hard_data_give_finite_results(spoil, kernel):
+    ("spoiled", "kernel"), [*((name, "auto") for name in SPOILED), *((name, "matern12") for name in COINCIDING)]
+)
+def test_hard_data_give_finite_results(spoiled, kernel):
     X = uniform(30)
-    X, y = spoil(X, np.sin(X[:, 0]))
+    X, y = SPOILED[spoiled](X, np.sin(X[:, 0]))
     assert_finite(tune_kernel(X, y, kernel, max_iter=5, random_state=0))
 
 

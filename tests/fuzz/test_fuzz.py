@@ -22,9 +22,9 @@ from .runner import Worker
 N_CASES = 4
 #: Fewer of names whose cases are models of several classes, model selections or many steps of a search.
 SLOW = dict.fromkeys(["ARDSelector", "KernelBoostingClassifier", "KernelBoostingRegressor", "SparseGPClassifier"], 2)
-SLOW |= dict.fromkeys(["GreedyKernelClassifier", "GreedyNystroem", "partial_effects", "select_basis"], 2)
-SLOW |= dict.fromkeys(["GreedyKernelRegressor", "MHKSClassifier", "MultiKernelMHKSClassifier"], 2)
-SLOW |= dict.fromkeys(["RPEMEKLClassifier", "RPEMEKLRegressor", "SparseGPRegressor"], 2)
+SLOW |= dict.fromkeys(["GreedyNystroem", "MHKSClassifier", "MultiKernelMHKSClassifier", "shapley_values"], 2)
+SLOW |= dict.fromkeys(["ENRBFClassifier", "RPEMEKLClassifier", "RPEMEKLRegressor", "SparseGPRegressor"], 2)
+SLOW |= dict.fromkeys(["GreedyKernelClassifier", "GreedyKernelRegressor", "partial_effects", "select_basis"], 1)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
