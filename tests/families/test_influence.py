@@ -14,6 +14,8 @@ import mercer
 from mercer import kernels
 from mercer.plots import plot_influence
 
+pytestmark = pytest.mark.usefixtures("two_folds", "short_selections")
+
 FIXED = {"kernel": kernels.Gaussian(1.0), "regularization": 0.1, "random_state": 0}
 MODELS = {
     "exact": mercer.KernelBoostingRegressor(n_basis=None, **FIXED),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from mercer import KernelBoostingRegressor
@@ -41,6 +42,7 @@ def patient(monkeypatch):
     monkeypatch.setattr(iterative, "BLOCK_ROWS", 20)
 
 
+@examples(max_examples=40)
 @given(
     n=st.integers(40, 120),
     p=st.integers(1, 3),
@@ -96,6 +98,7 @@ def test_steps_that_do_not_end_are_given_up(monkeypatch, rows_a_step, begun):
     assert taken[0].n_iter == (34 if begun else 1)
 
 
+@examples(max_examples=40)
 @given(
     n=st.integers(30, 90),
     size=st.integers(5, 90),
@@ -190,6 +193,7 @@ def test_rows_of_an_exact_solution_grow_with_the_penalty_and_end_with_the_memory
     assert READ * 4 * little.exact_rows(1.0) ** 2 <= 1e9
 
 
+@pytest.mark.usefixtures("two_folds", "short_selections")
 @pytest.mark.parametrize(("noise", "exact_at_last"), [(0.5, True), (0.0, False)])
 def test_rows_that_were_held_out_are_learned_from_where_the_penalty_allows_an_exact_solution(
     monkeypatch, settings, noise, exact_at_last

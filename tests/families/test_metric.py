@@ -69,6 +69,7 @@ def test_a_metric_is_refused_where_nothing_is_selected(other):
 # What the kernels see of each input
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_inputs_that_do_not_matter_have_less_than_one_percent():
     X, rng = table(400, 7)
     y = np.sin(3 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.standard_normal(400)
@@ -79,6 +80,7 @@ def test_inputs_that_do_not_matter_have_less_than_one_percent():
     assert model.metric_.shape == (7, 7)
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_the_scale_of_columns_does_not_matter():
     X, _ = table(60, 3)
     y, units = np.sin(X[:, 0]) + X[:, 1], 2.0 ** np.array([3, -5, 8])
@@ -111,6 +113,7 @@ def test_diagonals_are_shares_in_units_of_the_columns_and_equal_where_there_is_n
     np.testing.assert_allclose(diagonal_shares(np.zeros((2, 2)), np.ones(2)), [0.5, 0.5])
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_a_kernel_that_is_any_function_has_no_metric():
     X, _ = table(40, 3)
     how = {"n_basis": 5, "regularization": 0.1, "random_state": 0}

@@ -13,6 +13,8 @@ from sklearn.utils.estimator_checks import check_estimators_partial_fit_n_featur
 import mercer
 from mercer import kernels
 
+pytestmark = pytest.mark.usefixtures("two_folds", "short_selections")
+
 FIXED = {"kernel": kernels.Gaussian(1.0), "regularization": 0.1, "updatable": True, "dtype": "float64"}
 MODELS = {
     "exact": mercer.KernelBoostingRegressor(n_basis=None, random_state=0, **FIXED),

@@ -99,6 +99,7 @@ def test_units_outputs_and_mixed_tables():
     assert np.isfinite(found.total).all()
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_kernels_without_a_distance_have_none():
     X, _, y = smooth(80, 0)
     how = {"regularization": 0.1, "random_state": 0}
@@ -108,6 +109,7 @@ def test_kernels_without_a_distance_have_none():
     assert not found.outside.any()
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_members_of_all_rows_have_the_deviations_of_a_gaussian_process_up_to_one_factor():
     X, _, y = smooth(150, 0)
     X_new = np.random.default_rng(1).uniform(-5, 5, (100, 2))
@@ -118,6 +120,7 @@ def test_members_of_all_rows_have_the_deviations_of_a_gaussian_process_up_to_one
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-5)
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_one_local_line_has_the_deviations_of_ridge_regression_up_to_one_factor():
     X, _, y = smooth(100, 0)
     X_new = np.random.default_rng(1).uniform(-5, 5, (50, 2))
@@ -128,6 +131,7 @@ def test_one_local_line_has_the_deviations_of_ridge_regression_up_to_one_factor(
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_a_mixture_of_too_many_weights_says_so(monkeypatch):
     monkeypatch.setattr("mercer.mixture.uncertainty.MAX_WEIGHTS", 5)
     X, _, y = smooth(60, 0)
@@ -137,11 +141,13 @@ def test_a_mixture_of_too_many_weights_says_so(monkeypatch):
 
 
 CLASSIFIERS = {
-    "squared": mercer.KernelBoostingClassifier(kernel="gaussian", loss="squared", random_state=0),
-    "likelihood": mercer.KernelBoostingClassifier(kernel="gaussian", loss="logistic", random_state=0),
-    "greedy": mercer.GreedyKernelClassifier(30, kernel="gaussian", random_state=0),
-    "gp": mercer.SparseGPClassifier(20, kernel="gaussian", max_iter=8, random_state=0),
-    "softmax": mercer.SparseGPClassifier(20, kernel="gaussian", max_iter=8, multi_class="softmax", random_state=0),
+    "squared": mercer.KernelBoostingClassifier(kernel="gaussian", tuning_rows=150, loss="squared", random_state=0),
+    "likelihood": mercer.KernelBoostingClassifier(kernel="gaussian", tuning_rows=150, loss="logistic", random_state=0),
+    "greedy": mercer.GreedyKernelClassifier(30, kernel="gaussian", tuning_rows=150, random_state=0),
+    "gp": mercer.SparseGPClassifier(20, kernel="gaussian", tuning_rows=150, max_iter=8, random_state=0),
+    "softmax": mercer.SparseGPClassifier(
+        20, kernel="gaussian", tuning_rows=150, max_iter=8, multi_class="softmax", random_state=0
+    ),
 }
 
 
@@ -199,6 +205,7 @@ def test_votes_and_mixtures_divide_their_entropy_and_find_far_rows(name, n_class
     assert near.outside.mean() < 0.2
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_more_rows_lower_the_information_about_the_function():
     """The variance of log odds falls as one over the rows, and so does the mutual information."""
     few, many = (
@@ -210,6 +217,7 @@ def test_more_rows_lower_the_information_about_the_function():
     assert np.mean(many.model) < 0.2 * np.mean(few.model)
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_deviations_of_a_likelihood_are_those_of_laplaces_method():
     """Kernel logistic regression is the mode of a Gaussian process of variance k/λ; all rows are basis vectors."""
     X, y = overlapping(150, 0, 2)
@@ -225,6 +233,7 @@ def test_deviations_of_a_likelihood_are_those_of_laplaces_method():
     assert 0.5 < ratio.min() < ratio.max() < 2.0
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_the_report_has_the_share_of_noise():
     X, _, y = smooth(200, 0)
     X_new, _, y_new = smooth(100, 1)
@@ -234,6 +243,7 @@ def test_the_report_has_the_share_of_noise():
     assert numbers["trust"]["noise_share"] == pytest.approx(share)
 
 
+@pytest.mark.usefixtures("two_folds")
 def test_models_without_it_say_so():
     X, _, y = smooth(80, 0)
     quantile = mercer.KernelBoostingRegressor(loss="pinball", **KERNEL).fit(X, y)
