@@ -320,7 +320,9 @@ def best_weights(K: np.ndarray, I: Any, Y: np.ndarray, w: np.ndarray, lam: float
 
     a = torch.zeros(shape[0] * shape[1], dtype=torch.float64)
     for _ in range(100):
-        slope, bend = torch.func.grad(value)(a), torch.autograd.functional.hessian(value, a)
+        at = a.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(value(at), at)
+        bend = torch.autograd.functional.hessian(value, a)
         step = -torch.linalg.solve(bend + 1e-12 * torch.eye(len(a), dtype=a.dtype), slope)
         length = 1.0
         while value(a + length * step) > value(a) and length > 1e-8:
