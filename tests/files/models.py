@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -10,6 +11,8 @@ import numpy as np
 
 import mercer
 from mercer.base.estimator import BaseKernelEstimator
+from mercer.forward.boosting import Boosting
+from mercer.forward.gradient_metric import GradientMetric
 from mercer.kernels import (
     Bias,
     Gaussian,
@@ -22,6 +25,7 @@ from mercer.kernels import (
     RationalQuadratic,
     Separable,
 )
+from mercer.selection.settings import DEFAULT_SETTINGS
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)) * [1.0, 5.0, 1.0]
 ROWS[:, 2] = np.exp(2 * ROWS[:, 2])  # a heavy tail, for the maps of columns
@@ -60,13 +64,24 @@ def public_estimators() -> list[str]:
     return [name for name in mercer.__all__ if isinstance(getattr(mercer, name), type)]
 
 
+#: Few candidates of each column map, where kernels are selected.
+SHORT = replace(
+    DEFAULT_SETTINGS, families=("matern32", "matern12"), n_folds=2, gradient_steps=1, survivors=2, members=2, trials=2,
+    trials_after_step=2, last_trials=1, smooth_loss=0.0, likelihood_classes=2,
+)  # fmt: skip
+
+
 @cache
 def fitted(name: str, classes: int = 3) -> Any:
     """A fitted model of this public class."""
     model = getattr(mercer, name)(**SMALL.get(name, {}))
     if "random_state" in model.get_params(deep=False):
         model.set_params(random_state=0)
-    with patch.object(BaseKernelEstimator, "_calibration_folds", 2):  # five take most of a small fit
+    with (
+        patch.object(BaseKernelEstimator, "_calibration_folds", 2),  # five take most of a small fit
+        patch.object(Boosting, "_selection_settings", SHORT),
+        patch.object(GradientMetric, "_selection_settings", SHORT),
+    ):
         return model.fit(ROWS, targets_for(name, classes))
 
 
