@@ -11,10 +11,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import FIRST, TILE, thread_buffer
+from mercer.codegen.cpu import FIRST, SECOND, TILE, thread_buffer
 from mercer.kernels import Bias, Kernel, Scaled, Sum
 from mercer.kernels.radial import ClosedFormRadial
-from mercer.linalg import buffered_factor, cholesky, inverse_diagonal, solve_factored
+from mercer.linalg import cholesky, inverse_diagonal, solve_factored
 
 
 def log_evidence(
@@ -44,8 +44,7 @@ def log_evidence(
     w = Y.new_ones(n) if weight is None else weight
     C, pull = _traced(kernel, X)
     C.diagonal().add_(noise / w)
-    factor = buffered_factor(C)
-    L = cholesky(C)[0].to(C.dtype) if factor is None else factor
+    L = _factor(C)
     alpha = solve_factored(L, Y)
     value = -0.5 * (Y * alpha).sum() - p * L.diagonal().log().sum() - 0.5 * n * p * math.log(2 * math.pi)
     each = torch.as_tensor(noise, dtype=Y.dtype, device=Y.device).expand(n)
@@ -67,6 +66,17 @@ def _traced(kernel: Kernel, X: Tensor) -> tuple[Tensor, Callable[[Tensor], dict[
         return _traced_radial(*radial, kernel, X)
     K, pull = kernel.traced(X, X, inputs=False)
     return K.clone(), lambda weight: pull(weight)[0]
+
+
+def _factor(C: Tensor) -> Tensor:
+    """The lower factor of C, in a buffer of the thread."""
+    buffer = thread_buffer(C, SECOND)
+    if buffer is not None:
+        info = torch.empty((), dtype=torch.int32)
+        torch.linalg.cholesky_ex(C, out=(buffer.mT, info))
+        if not int(info):
+            return buffer.mT
+    return cholesky(C)[0].to(C.dtype)
 
 
 def radial_kernel(kernel: Kernel) -> tuple[ClosedFormRadial, float, float] | None:

@@ -7,7 +7,6 @@ nothing of kernels, rows or losses: the engine forms the products, the algorithm
 from mercer.linalg.cg import CGResult, conjugate_gradients
 from mercer.linalg.cholesky import (
     TiledCholesky,
-    buffered_factor,
     cholesky,
     drop_column,
     float32_factor,
@@ -23,7 +22,6 @@ from mercer.linalg.minimise import minimize_lbfgs
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [
-    "buffered_factor",
     "CGResult",
     "TiledCholesky",
     "Whitening",

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import SECOND, thread_buffer
 from mercer.parts import require
 
 T = TypeVar("T")
@@ -124,24 +123,6 @@ def float32_factor(G: Tensor, penalty: float) -> Tensor | None:
     if G.device.type != "cpu" or not float32_factor_suffices(len(G), penalty):
         return None
     found, failed = torch.linalg.cholesky_ex(G.float())
-    return None if int(failed) else found
-
-
-def buffered_factor(A: Tensor) -> Tensor | None:
-    """The lower factor of A in its precision, None if rounding leaves A not positive definite.
-
-    On a CPU it lies in a buffer of the thread, which the next such factor overwrites: the system clears the pages of a
-    new array first, a tenth of the time of a factor of 1500 rows.
-
-    >>> buffered_factor(torch.tensor([[4.0, 2.0], [2.0, 5.0]])).tolist(), buffered_factor(-torch.eye(2))
-    ([[2.0, 0.0], [1.0, 2.0]], None)
-    """
-    buffer = thread_buffer(A, SECOND)
-    if buffer is None:
-        found, failed = torch.linalg.cholesky_ex(A)
-    else:
-        found, failed = buffer.mT, torch.empty((), dtype=torch.int32)  # LAPACK writes it column by column
-        torch.linalg.cholesky_ex(A, out=(found, failed))
     return None if int(failed) else found
 
 

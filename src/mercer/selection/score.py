@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.row_groups import Split
-from mercer.linalg import buffered_factor, cholesky, solve_factored
+from mercer.linalg import cholesky, solve_factored
 
 #: Rows of unknown class added to the held-out rows, against overconfident probabilities (`docs/ablations.md`).
 UNKNOWN_ROWS = 1.0
@@ -204,11 +204,11 @@ def dual_coefficients(K: Tensor, Y: Tensor, weight: Tensor, lam: float) -> Tenso
     """
     diagonal, ridge = K.diagonal().clone(), lam / weight
     K.diagonal().add_(ridge)  # in place: a copy of K would take a tenth of the time of its factor
-    factor = buffered_factor(K)
-    if factor is None and K.dtype == torch.float32:
-        factor = buffered_factor(K.double())
+    factor, info = torch.linalg.cholesky_ex(K)
+    if int(info) and K.dtype == torch.float32:
+        factor, info = torch.linalg.cholesky_ex(K.double())
     K.diagonal().copy_(diagonal)
-    if factor is None:
+    if int(info):
         return None
     alpha = solve_factored(factor, Y.to(factor))
     if lam >= REFINED_BELOW or factor.dtype == torch.float64:
