@@ -201,6 +201,10 @@ class Plan:
         """Whether n × n arrays of float64 fit: by default a matrix, its factor, and two copies for factoring."""
         return copies * 8 * n**2 <= self.memory_limit
 
+    def keeps_freed_memory(self, n: int) -> bool:
+        """Whether fits to n rows may keep freed memory, whose gaps can add to the peak."""
+        return self.device.type == "cpu" and self.holds_square(n, copies=16)
+
     def require_functions(self, n_rows: int, m: int) -> None:
         """Raise MemoryError if m functions at all rows alone would exceed the memory limit."""
         needed = n_rows * m * self.itemsize

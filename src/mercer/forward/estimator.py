@@ -15,6 +15,7 @@ from torch import Tensor
 from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.parameters import AUTO, BOOL, NONE, check, integer, number, part_of
 from mercer.clock import Clock
+from mercer.codegen.cpu import freed_memory_kept
 from mercer.data import ArrayRows, RowSource, current_group
 from mercer.data.shard import ONE_PROCESS
 from mercer.engine import Plan, make_plan
@@ -228,10 +229,11 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         data = read(self, X, y, sample_weight, classes=self._is_classifier, group=group, row_groups=row_groups)
         data, plan = plan_for(data, self)
         fitting = fitting_group(data, group)
-        if fitting.size == 1:
-            attributes = self._fitted(data, plan, X_val, y_val, budget)
-        else:  # a small table: one process fits for all
-            attributes = fitting.first(lambda: self._fitted(data, plan, X_val, y_val, budget))
+        with freed_memory_kept(plan.keeps_freed_memory(data.n_alive)):
+            if fitting.size == 1:
+                attributes = self._fitted(data, plan, X_val, y_val, budget)
+            else:  # a small table: one process fits for all
+                attributes = fitting.first(lambda: self._fitted(data, plan, X_val, y_val, budget))
         self._keep(**attributes)
         budget.raise_interrupt()
         return self

@@ -1,0 +1,75 @@
+"""Memory of freed arrays stays in the process during a fit, and goes back at its end."""
+
+from __future__ import annotations
+
+import platform
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from mercer.codegen.cpu import freed_memory_kept
+from mercer.engine import make_plan
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left alone")
+MEGABYTES = 64
+
+
+def resident() -> float:
+    """Megabytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+def write_and_free() -> None:
+    torch.ones(MEGABYTES * 2**20 // 8, dtype=torch.float64)
+
+
+def test_memory_of_freed_arrays_stays_until_the_block_ends():
+    write_and_free()
+    before = resident()
+    with freed_memory_kept():
+        write_and_free()
+        kept = resident() - before
+    assert kept > 0.9 * MEGABYTES
+    assert resident() - before < 0.1 * MEGABYTES
+    write_and_free()
+    assert resident() - before < 0.1 * MEGABYTES  # arrays of more than 32 MiB come from the system again
+
+
+def test_the_last_of_several_threads_returns_it():
+    before = resident()
+
+    def nested(_: int) -> None:
+        with freed_memory_kept(), freed_memory_kept():
+            pass
+
+    with freed_memory_kept():
+        write_and_free()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(nested, range(4)))
+        assert resident() - before > 0.9 * MEGABYTES
+    assert resident() - before < 0.1 * MEGABYTES
+
+
+def test_short_memory_is_not_kept():
+    plan = make_plan(100, device="cpu", memory_limit="128MiB")
+    assert plan.keeps_freed_memory(1000)
+    assert not plan.keeps_freed_memory(1100)  # 16 matrices of it take 148 MiB
+    before = resident()
+    with freed_memory_kept(False):
+        write_and_free()
+        assert resident() - before < 0.1 * MEGABYTES
+
+
+def test_an_error_in_the_block_returns_it_too():
+    before = resident()
+
+    def fail() -> None:
+        with freed_memory_kept():
+            write_and_free()
+            raise RuntimeError("ended")
+
+    with pytest.raises(RuntimeError, match="ended"):
+        fail()
+    assert resident() - before < 0.1 * MEGABYTES
