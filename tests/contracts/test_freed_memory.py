@@ -55,6 +55,7 @@ def test_the_last_of_several_threads_returns_it():
 def test_short_memory_is_not_kept():
     plan = make_plan(100, device="cpu", memory_limit="128MiB")
     assert plan.keeps_freed_memory(1000)
+    assert not plan.keeps_freed_memory(900)  # these matrices stay anyway
     assert not plan.keeps_freed_memory(1100)  # 16 matrices of it take 148 MiB
     before = resident()
     with freed_memory_kept(False):

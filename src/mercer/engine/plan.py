@@ -46,6 +46,9 @@ READ, FACTORED = 1.25, 2.0
 #: Rows up to which two classes are fitted exactly on a CPU: Newton's method takes about ten times as long as ridge.
 #: Several classes have as many columns, so that rows times their root count.
 LIKELIHOOD_ROWS = 5000
+#: Rows from which fits keep freed memory: glibc itself keeps smaller matrices, and returning memory takes up to 60 ms
+#: in a process with many small objects.
+KEPT_MEMORY_ROWS = 1000
 #: Rows that a model selection draws at most and at least; memory from which it draws all of these, and what it needs
 #: for each row with less, in bytes. Two threads took 72, 90 and 480 MiB for 590, 1390 and 3000 rows of ten columns.
 SELECTION_ROWS, SELECTION_MEMORY, SELECTION_BYTES = (20_000, 200), 1 << 30, 160 << 10
@@ -202,8 +205,8 @@ class Plan:
         return copies * 8 * n**2 <= self.memory_limit
 
     def keeps_freed_memory(self, n: int) -> bool:
-        """Whether fits to n rows may keep freed memory, whose gaps can add to the peak."""
-        return self.device.type == "cpu" and self.holds_square(n, copies=16)
+        """Whether fits to n rows keep freed memory: it pays for large matrices, and gaps in it can add to the peak."""
+        return self.device.type == "cpu" and n >= KEPT_MEMORY_ROWS and self.holds_square(n, copies=16)
 
     def require_functions(self, n_rows: int, m: int) -> None:
         """Raise MemoryError if m functions at all rows alone would exceed the memory limit."""
