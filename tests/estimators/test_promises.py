@@ -262,6 +262,7 @@ def test_a_model_of_few_vectors_is_small_whatever_it_was_fitted_to():
 # --- a time budget ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_budget_that_allows_the_exact_solution_takes_it():
     """A factor of 3000 rows takes 9e9 operations, a second or two unless other processes stop this one for seconds."""
     many = np.random.default_rng(1).uniform(-2, 2, (3000, 2))  # a budget of 10 s was said to allow 2800 rows

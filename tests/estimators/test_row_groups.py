@@ -177,7 +177,7 @@ def test_no_stage_of_the_selection_learns_what_tells_groups_apart(order: str, n_
         assert min(line["loss"] for line in leaky.tuning_report_) < 0.1
 
 
-@pytest.mark.parametrize(("order", "n_each"), [("groups", 4), ("time_order", 4)])
+@pytest.mark.parametrize(("order", "n_each"), [("groups", 4), pytest.param("time_order", 4, marks=pytest.mark.long)])
 def test_probabilities_of_noise_stay_near_the_frequencies(order: str, n_each: int) -> None:
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(80), n_each)

@@ -548,7 +548,8 @@ def test_rows_enough_for_them_and_not_the_few_that_were_tuned_on_give_every_inpu
         assert np.shape(model.kernel_.tunable()["left__kernel__length_scale"]) == shape
 
 
-@pytest.mark.parametrize("n_inducing", [50, 100])  # sparse, and the full model of few rows
+# Sparse, and the full model of few rows.
+@pytest.mark.parametrize("n_inducing", [pytest.param(50, marks=pytest.mark.long), 100])
 def test_targets_without_noise_are_met_to_the_least_noise(n_inducing):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (400, 2))
