@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import assert_close
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as skgp
 from sklearn.metrics import pairwise
@@ -305,7 +306,7 @@ def test_slopes_are_autograds_gradients_in_the_rows(kernel, outputs):
     seen = kernel.columns(Z).slopes(X, W)
     assert seen.shape == (6, D, outputs)
     for o, wanted in enumerate(each):
-        torch.testing.assert_close(seen[..., o], wanted)
+        assert_close(seen[..., o], wanted)
 
 
 @pytest.mark.parametrize("kernel", [*RADIAL, *SEPARABLE], ids=name)
@@ -316,9 +317,7 @@ def test_the_slope_of_a_point_on_a_basis_vector_leaves_that_one_out(kernel):
     for i in range(4):
         others = [j for j in range(4) if j != i]
         # The distance of equal points is computed as √eps at most, as in the test of equal points above.
-        torch.testing.assert_close(
-            seen[i : i + 1], kernel.columns(X[others]).slopes(X[i : i + 1], W[others]), rtol=0, atol=1e-6
-        )
+        assert_close(seen[i : i + 1], kernel.columns(X[others]).slopes(X[i : i + 1], W[others]), rtol=0, atol=1e-6)
 
 
 def test_a_function_without_torchs_operations_has_no_slope():
@@ -349,20 +348,20 @@ def test_a_pair_of_equal_points_pulls_on_nothing(kernel, dtype):
 def test_a_slope_is_the_derivative_of_its_profile(family):
     t = -torch.tensor([1e-3, 0.01, 0.5, 3.0, 40.0], dtype=torch.float64)
     value, slope = family().profile_and_slope(t.clone())
-    torch.testing.assert_close(value, family().profile(t.clone()))
+    assert_close(value, family().profile(t.clone()))
     step = 1e-5 * t.abs()
     rise = family().profile(t + step) - family().profile(t - step)
-    torch.testing.assert_close(slope, rise / (2 * step), rtol=1e-5, atol=1e-9)
+    assert_close(slope, rise / (2 * step), rtol=1e-5, atol=1e-9)
 
 
 def test_a_profile_alone_is_enough_for_gradients():
     X, Z, weight = points(5, 2), points(4, 2), torch.rand(5, 4, dtype=torch.float64)
     by_parameter, _, by_Z = Steeper(1.3).traced(X, Z)[1](weight)
     same, _, same_Z = Gaussian(1.3 / 2).traced(X, Z)[1](weight)  # ½ of it in Gaussian's coefficient
-    torch.testing.assert_close(by_parameter["length_scale"], same["length_scale"] / 2)
-    torch.testing.assert_close(by_Z, same_Z)
+    assert_close(by_parameter["length_scale"], same["length_scale"] / 2)
+    assert_close(by_Z, same_Z)
     W = weight[0][:, None]
-    torch.testing.assert_close(Steeper(1.3).columns(Z).slopes(X, W), Gaussian(1.3 / 2).columns(Z).slopes(X, W))
+    assert_close(Steeper(1.3).columns(Z).slopes(X, W), Gaussian(1.3 / 2).columns(Z).slopes(X, W))
 
 
 def test_gradients_of_far_points_are_zero_and_not_slow_numbers():
@@ -589,7 +588,7 @@ def test_a_function_may_be_written_in_numpy_or_in_torch_without_a_warning(functi
     X, Z = points(7, 3), points(5, 3)
     tile = Function(function)(X, Z)
     assert type(tile) is torch.Tensor
-    torch.testing.assert_close(tile, Gaussian(0.5**0.5)(X, Z))
+    assert_close(tile, Gaussian(0.5**0.5)(X, Z))
 
 
 def test_a_function_in_numpy_is_refused_where_gradients_are_wanted():
@@ -623,7 +622,7 @@ def test_a_tile_for_one_look_is_the_tile_and_a_kept_one_is_left_alone(kernel):
     X, columns = points(40, 3), kernel.columns(points(30, 4))
     kept, copy = columns(X), columns(X).clone()
     left, prepared = columns.prepare(X)
-    torch.testing.assert_close(prepared.temporary_tile(left), kept, rtol=0, atol=0)
+    assert_close(prepared.temporary_tile(left), kept, rtol=0, atol=0)
     prepared.product(left + 1.0, torch.ones(30, 2, dtype=torch.float64))
     assert torch.equal(kept, copy)
 
@@ -634,4 +633,4 @@ def test_gradients_of_tiles_import_nothing_that_takes_a_second(monkeypatch):
     tile, pull = Gaussian(0.5).traced(X, X)
     by_parameter, by_X, by_Z = pull(torch.ones_like(tile))
     assert float(by_parameter["length_scale"]) > 0
-    torch.testing.assert_close(by_X, by_Z)
+    assert_close(by_X, by_Z)

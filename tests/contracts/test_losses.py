@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import assert_close
 
 from mercer.losses import (
     Absolute,
@@ -139,9 +140,9 @@ def test_losses_of_positive_means_agree_with_autograd_and_stay_finite(loss):
     value = loss.value(y, f)
     (slope,) = torch.autograd.grad(value.sum(), f, create_graph=True)
     (curvature,) = torch.autograd.grad(slope.sum(), f)
-    torch.testing.assert_close(loss.residual(y, f), -slope, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(loss.curvature(y, f), curvature, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(loss.value(y, y.log()), torch.zeros_like(y), rtol=0, atol=1e-13)
+    assert_close(loss.residual(y, f), -slope, rtol=1e-12, atol=1e-12)
+    assert_close(loss.curvature(y, f), curvature, rtol=1e-12, atol=1e-12)
+    assert_close(loss.value(y, y.log()), torch.zeros_like(y), rtol=0, atol=1e-13)
     assert bool((value >= 0).all() and (curvature > 0).all())
     least = torch.tensor([0.0 if loss.variance_power() < 2 else 1e-3, 1.0, 1e3])
     far = torch.tensor([[-1e6], [-35.0], [0.0], [35.0], [1e6]])
@@ -170,20 +171,18 @@ def test_the_hessian_is_the_slope_of_the_residual_and_its_diagonal_the_curvature
         step = step.reshape(1, 3, *[1] * (f.ndim - 2))
         slope = (loss.residual(y, f - step) - loss.residual(y, f + step)) / (2 * STEP)
         assert torch.allclose(H[:, :, c], slope, rtol=0, atol=5e-9)  # as above: truncation and rounding
-    torch.testing.assert_close(H.diagonal(dim1=1, dim2=2).movedim(-1, 1), loss.curvature(y, f), rtol=1e-12, atol=1e-15)
+    assert_close(H.diagonal(dim1=1, dim2=2).movedim(-1, 1), loss.curvature(y, f), rtol=1e-12, atol=1e-15)
 
 
 def test_two_classes_of_a_softmax_are_a_logistic_of_the_difference():
     f = torch.linspace(-30, 30, 61, dtype=torch.float64)[:, None]
     y, both = torch.ones_like(f), torch.cat([f / 2, -f / 2], 1)
     codes = torch.tensor([1.0, -1.0], dtype=torch.float64).expand(61, 2)
-    torch.testing.assert_close(Softmax().value(codes, both), Logistic().value(y, f), rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(
-        Softmax().residual(codes, both)[:, :1], Logistic().residual(y, f), rtol=1e-12, atol=1e-15
-    )
+    assert_close(Softmax().value(codes, both), Logistic().value(y, f), rtol=1e-12, atol=1e-14)
+    assert_close(Softmax().residual(codes, both)[:, :1], Logistic().residual(y, f), rtol=1e-12, atol=1e-15)
     across = Softmax().hessian(codes, both)
-    torch.testing.assert_close(across[:, :1, 0], Logistic().curvature(y, f), rtol=1e-12, atol=1e-15)
-    torch.testing.assert_close(across[:, 0, 1], -across[:, 0, 0], rtol=1e-12, atol=1e-15)
+    assert_close(across[:, :1, 0], Logistic().curvature(y, f), rtol=1e-12, atol=1e-15)
+    assert_close(across[:, 0, 1], -across[:, 0, 0], rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize(

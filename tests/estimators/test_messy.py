@@ -287,7 +287,8 @@ def test_gross_errors_in_y_are_said_and_do_not_move_a_model_of_the_pinball_loss(
     f = np.sin(X[:, 0]) + X[:, 1]
     y = f + 0.1 * rng.normal(size=300)
     y[[7, 70]] = [1e5, -3e5]
-    boosting = KernelBoostingRegressor(3, kernel="gaussian", learner_size=30, loss="pinball", random_state=0)
+    settings = {"kernel": "gaussian", "regularization": 0.1, "learner_size": 30, "random_state": 0}
+    boosting = KernelBoostingRegressor(3, loss="pinball", **settings)
     with pytest.warns(
         UserWarning, match="with 1 more of 300 rows makes more than 99.5 % .* leave the 0.67 % of rows out"
     ):

@@ -361,3 +361,10 @@ def test_values_of_rows_whose_index_has_another_order_get_a_warning(name: str) -
     model = KernelBoostingRegressor(kernel=Gaussian(), regularization=1.0, loss="poisson", random_state=0)
     with pytest.warns(UserWarning, match=f"X and {name} have the same index in another order"):
         model.fit(X, np.arange(40), **{name: values})
+
+
+def test_times_of_many_rows_may_leave_stretches_empty():
+    """Nine times of 6 to 10 rows do not fill every stretch; an empty one made the number of rows NaN."""
+    key = np.repeat(np.arange(9.0), [6, 6, 7, 7, 7, 9, 10, 7, 9])
+    values = np.random.default_rng(0).normal(size=(len(key), 1))
+    assert 1 <= RowGroups(key, True).independent_rows(values) <= len(key)

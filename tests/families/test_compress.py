@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from oracles import assert_close
 
 import mercer
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor, kernels
@@ -59,7 +60,7 @@ def test_weights_at_every_size_solve_the_penalised_normal_equations(problem):
     assert len(path.sizes) > 3
     for size in path.sizes:
         wanted = subset_weights(problem, path.rows[:size], torch.arange(N))
-        torch.testing.assert_close(path.weights(size), wanted, rtol=1e-6, atol=1e-8)
+        assert_close(path.weights(size), wanted, rtol=1e-6, atol=1e-8)
 
 
 def test_with_all_rows_the_fit_is_the_exact_solution(problem):
@@ -67,7 +68,7 @@ def test_with_all_rows_the_fit_is_the_exact_solution(problem):
     basis = GrowingBasis(problem, torch.arange(N), f, torch.ones(N, dtype=torch.bool), N)
     while basis.size < N and basis.grow(40, np.random.default_rng(0)):
         pass
-    torch.testing.assert_close(basis.fitted, f, rtol=1e-6, atol=1e-8)
+    assert_close(basis.fitted, f, rtol=1e-6, atol=1e-8)
 
 
 def test_the_objective_exceeds_its_minimum_by_half_the_squared_distance(problem):
@@ -93,7 +94,7 @@ def test_left_out_predictions_are_those_of_refits_with_the_same_basis(problem, n
         others = torch.tensor([i for i in range(N) if i not in fold.tolist()])
         wanted = problem.kernel(X[fold], X[basis]) @ subset_weights(problem, basis, others)
         found = path.predictions[-1][torch.isin(places, fold)]
-        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
+        assert_close(found, wanted, rtol=1e-6, atol=1e-8)
 
 
 def test_judging_rows_are_never_basis_vectors(problem):
@@ -235,7 +236,7 @@ def test_a_projected_function_that_lies_in_the_span_is_found_again(problem):
     basis = GrowingBasis(problem, torch.arange(N), f, is_candidate, len(chosen), projects=True)
     while basis.grow(16, np.random.default_rng(0)):
         pass
-    torch.testing.assert_close(basis.fitted, f, rtol=1e-6, atol=1e-7)
+    assert_close(basis.fitted, f, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.usefixtures("short_selections")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import assert_close
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
@@ -79,7 +80,7 @@ def test_rank_and_tolerance_keep_the_largest_eigenvalues():
     X, _ = table(1, 30)
     values = torch.linalg.eigvalsh(Gaussian(2.0)(X, X)).flip(0)
     cut = empirical_map(Gaussian(2.0), X, rank=5).columns(PLAN)(X)
-    torch.testing.assert_close(cut.T @ cut, torch.diag(values[:5]), rtol=1e-9, atol=1e-9)
+    assert_close(cut.T @ cut, torch.diag(values[:5]), rtol=1e-9, atol=1e-9)
     assert empirical_map(Gaussian(2.0), X, tol=1e-3).rank == int((values > 1e-3 * values[0]).sum())
 
 
@@ -109,9 +110,9 @@ def test_coordinates_are_the_same_kept_or_made_again_by_blocks():
         np.testing.assert_allclose(one, other, atol=1e-12)
     weight = torch.rand(50, dtype=torch.float64)
     for one, other in zip(kept.factors(weight), made.factors(weight), strict=True):
-        torch.testing.assert_close(one.values, other.values, rtol=1e-9, atol=1e-11)
+        assert_close(one.values, other.values, rtol=1e-9, atol=1e-11)
     for one, other in zip(kept.transposed(signs)[0], made.transposed(signs)[0], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+        assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
 @settings(max_examples=20, deadline=None)
@@ -194,7 +195,7 @@ def test_columns_of_a_grid_are_separate_fits():
     for g in range(3):
         alone = hokashyap(views, factors, signs, weight, c[g : g + 1], lam[g : g + 1])
         for w, v in zip(together.weights, alone.weights, strict=True):
-            torch.testing.assert_close(w[:, g], v[:, 0], rtol=1e-9, atol=1e-9)
+            assert_close(w[:, g], v[:, 0], rtol=1e-9, atol=1e-9)
 
 
 def test_copies_of_one_kernel_are_that_kernel_whatever_the_coupling():
@@ -204,9 +205,9 @@ def test_copies_of_one_kernel_are_that_kernel_whatever_the_coupling():
     one, three = seen(X, 15, [Gaussian(1.0)]), seen(X, 15, [Gaussian(1.0)] * 3)
     alone = hokashyap(one, one.factors(weight), signs, weight, column(0.5), column(0.0), rule)
     together = hokashyap(three, three.factors(weight), signs, weight, column(0.5), column(0.0), rule)
-    torch.testing.assert_close(together.weights[2], alone.weights[0])
+    assert_close(together.weights[2], alone.weights[0])
     coupled = hokashyap(three, three.factors(weight), signs, weight, column(0.5), column(9.0), rule)
-    torch.testing.assert_close(coupled.weights[0], coupled.weights[1])
+    assert_close(coupled.weights[0], coupled.weights[1])
     assert float(coupled.path[0, 0]) == pytest.approx(3 * float(alone.path[0, 0]), rel=1e-9)
 
 

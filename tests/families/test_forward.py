@@ -15,6 +15,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
+from oracles import assert_close
 from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor
 
@@ -274,9 +275,9 @@ def test_a_factor_of_single_precision_leads_to_the_same_kernel_ridge(p, monkeypa
     whole, others, _ = exact_ridge(problem, torch.arange(N), leaves_out=True)
     monkeypatch.setattr(exact, "FLOAT32_FACTOR_ROWS", 2)
     by_steps, nearly, _ = exact_ridge(problem, torch.arange(N), leaves_out=True)
-    torch.testing.assert_close(by_steps, whole, rtol=0, atol=1e-9 * float(whole.abs().max()))
+    assert_close(by_steps, whole, rtol=0, atol=1e-9 * float(whole.abs().max()))
     # the diagonal of the inverse has the digits of single precision, less the condition number's three
-    torch.testing.assert_close(nearly, others, rtol=0, atol=1e-3)
+    assert_close(nearly, others, rtol=0, atol=1e-3)
 
 
 @over_outputs
@@ -1060,7 +1061,7 @@ def test_steps_on_a_gpu_are_those_on_a_cpu():
         plan=replace(problem.plan, device=torch.device("cuda")),
     )
     on_cpu, on_gpu = (grown(at, SingleVector(MaxResidual()), 20, capacity=4) for at in (problem, there))
-    torch.testing.assert_close(on_gpu.f.cpu(), on_cpu.f, rtol=1e-8, atol=1e-8)
+    assert_close(on_gpu.f.cpu(), on_cpu.f, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.usefixtures("two_folds")
@@ -1084,8 +1085,8 @@ def test_the_exact_solution_has_the_values_of_its_kernel_matrix_and_leaves_the_t
     index, before = torch.arange(N), problem.y.clone()
     A = exact_ridge(problem, index)[0]
     slow = problem.matrix(problem.basis(index)).product(A).T
-    torch.testing.assert_close(_values(problem, index, A), slow.contiguous(), rtol=1e-8, atol=1e-8)
+    assert_close(_values(problem, index, A), slow.contiguous(), rtol=1e-8, atol=1e-8)
     assert torch.equal(problem.y, before)
     monkeypatch.setattr("mercer.forward.solve.exact.PANEL_ROWS", 7)
     X = problem.basis(index)
-    torch.testing.assert_close(_symmetric(problem.kernel, X), problem.kernel(X, X))
+    assert_close(_symmetric(problem.kernel, X), problem.kernel(X, X))

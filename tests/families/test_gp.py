@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import assert_close
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -89,9 +90,9 @@ def test_evidence_and_gradients_are_those_of_the_dense_formula_on_repeated_rows(
     slopes = torch.autograd.grad(value, [*leaves, noise, at])
     assert found.value == pytest.approx(value.item(), rel=1e-9)
     for name, slope in zip(names, slopes, strict=False):
-        torch.testing.assert_close(found.by_parameter[name], slope, rtol=1e-6, atol=1e-6)
+        assert_close(found.by_parameter[name], slope, rtol=1e-6, atol=1e-6)
     assert found.by_noise == pytest.approx(slopes[-2].item(), rel=1e-6)
-    torch.testing.assert_close(found.by_basis, slopes[-1], rtol=1e-6, atol=1e-6)
+    assert_close(found.by_basis, slopes[-1], rtol=1e-6, atol=1e-6)
 
 
 @settings(deadline=None, max_examples=15)
@@ -117,11 +118,11 @@ def test_all_rows_as_inducing_inputs_give_the_full_model(approximation):
     sparse = sparse_posterior(kernel, 0.1, X, table(X, Y, plan), approximation)[0]
     mean, variance = full.moments(kernel, TensorRows(new), plan)
     seen, spread = sparse.moments(kernel, TensorRows(new), plan)
-    torch.testing.assert_close(seen, mean, rtol=1e-6, atol=1e-6)
+    assert_close(seen, mean, rtol=1e-6, atol=1e-6)
     if approximation.degenerate:
         assert bool((spread <= variance + 1e-8).all())
     else:
-        torch.testing.assert_close(spread, variance, rtol=1e-5, atol=1e-7)
+        assert_close(spread, variance, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("approximation", SPARSE, ids=repr)
@@ -131,9 +132,9 @@ def test_predictions_are_those_of_the_thesis_table(approximation):
     posterior = sparse_posterior(kernel, 0.1, Z, table(X, Y, cpu(len(X))), approximation)[0]
     mean, cov = oracle.sparse_prediction(kernel, 0.1, X, Y, Z, new, approximation.alpha, approximation.degenerate)
     seen, spread = posterior.moments(kernel, TensorRows(new), cpu(6))
-    torch.testing.assert_close(seen, mean, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(spread[:, 0, 0], cov.diagonal(), rtol=1e-6, atol=1e-8)
-    torch.testing.assert_close(posterior.covariance(kernel, new), cov, rtol=1e-6, atol=1e-8)
+    assert_close(seen, mean, rtol=1e-7, atol=1e-7)
+    assert_close(spread[:, 0, 0], cov.diagonal(), rtol=1e-6, atol=1e-8)
+    assert_close(posterior.covariance(kernel, new), cov, rtol=1e-6, atol=1e-8)
 
 
 def test_the_variance_of_sr_falls_to_zero_away_from_the_data_and_those_of_pp_and_spgp_do_not():
@@ -155,7 +156,7 @@ def test_float32_tiles_and_small_blocks_change_little(approximation, monkeypatch
     here = sparse_evidence(KERNELS[0], 0.1, Z, table(X, Y, wide, weight), approximation)
     there = sparse_evidence(KERNELS[0], 0.1, Z, table(X.float(), Y, narrow, weight), approximation)
     assert there.value == pytest.approx(here.value, rel=1e-3, abs=0.05)
-    torch.testing.assert_close(there.by_basis, here.by_basis, rtol=0.02, atol=0.02 * float(here.by_basis.abs().max()))
+    assert_close(there.by_basis, here.by_basis, rtol=0.02, atol=0.02 * float(here.by_basis.abs().max()))
 
 
 @pytest.mark.parametrize("approximation", [ProjectedProcess(), PseudoInputs(), Variational()], ids=repr)
@@ -453,12 +454,12 @@ def test_latent_moments_are_those_of_the_dense_posterior(approximation, p, loss)
     across = oracle.low_rank(kernel, torch.cat([X, new]), Z)[20:, :20]
     own = oracle.low_rank(kernel, new, Z) if approximation.degenerate else kernel(new, new)
     wide = torch.block_diag(*[across] * p)
-    torch.testing.assert_close(mean, across @ loss.residual(y, f), rtol=1e-5, atol=1e-5)
+    assert_close(mean, across @ loss.residual(y, f), rtol=1e-5, atol=1e-5)
     R = W @ torch.linalg.inv(torch.eye(20 * p, dtype=torch.float64) + torch.block_diag(*[C] * p) @ W)
     dense = torch.block_diag(*[own] * p) - wide @ R @ wide.T
     dense = dense.reshape(p, 3, p, 3)
     wanted = torch.stack([dense[:, i, :, i] for i in range(3)])
-    torch.testing.assert_close(cov, wanted, rtol=1e-5, atol=1e-6)
+    assert_close(cov, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [0.1, 1e3, 1e9])
@@ -504,8 +505,8 @@ def test_samples_have_the_mean_and_covariance_asked_for():
     cov = torch.tensor([[2.0, 0.9], [0.9, 1.0]], dtype=torch.float64)
     mean = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     drawn = draw(mean, cov, 20_000, torch.Generator().manual_seed(0))[:, :, 0]
-    torch.testing.assert_close(drawn.mean(0), mean[:, 0], atol=0.05, rtol=0)  # five standard errors
-    torch.testing.assert_close(drawn.T.cov(), cov, atol=0.1, rtol=0)
+    assert_close(drawn.mean(0), mean[:, 0], atol=0.05, rtol=0)  # five standard errors
+    assert_close(drawn.T.cov(), cov, atol=0.1, rtol=0)
 
 
 def test_roots_of_covariances_are_cholesky_factors_and_singular_ones_are_no_exception():

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from oracles import assert_close
 
 from mercer import KernelBoostingRegressor
 from mercer.data import TensorRows
@@ -129,7 +130,7 @@ def test_a_preconditioner_is_the_inverse_of_its_matrix_with_and_without_rows(n, 
         truth = torch.zeros(n, dtype=torch.float64)
         truth[kept] = torch.linalg.solve(P[kept][:, kept], y[kept, number])
         # the condition of P is below 1e4 here, and Woodbury's identity takes differences that are as large
-        torch.testing.assert_close(told[:, number], truth, rtol=0, atol=1e-6 * float(truth.abs().max()))
+        assert_close(told[:, number], truth, rtol=0, atol=1e-6 * float(truth.abs().max()))
 
 
 def test_no_nystroem_row_is_left_out_by_a_fold():

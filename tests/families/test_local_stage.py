@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from oracles import assert_close
 
 import mercer
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
@@ -56,9 +57,9 @@ def test_a_partitioned_kernel_is_zero_between_cells_and_the_kernel_within(kernel
     same = cells.of(X)[:, None] == cells.of(Z)
     dense = torch.where(same, kernel(X, Z), 0.0)
     columns = partitioned.columns(Z)
-    torch.testing.assert_close(partitioned(X, Z), dense)
-    torch.testing.assert_close(columns.product(X, W), dense @ W)
-    torch.testing.assert_close(columns.transposed(X, W.new_ones(400, 1)), dense.T @ W.new_ones(400, 1))
+    assert_close(partitioned(X, Z), dense)
+    assert_close(columns.product(X, W), dense @ W)
+    assert_close(columns.transposed(X, W.new_ones(400, 1)), dense.T @ W.new_ones(400, 1))
     assert torch.linalg.eigvalsh(partitioned(X, X))[0] > -400 * 1e-13  # a kernel: no eigenvalue below rounding
 
 
@@ -82,7 +83,7 @@ def test_the_solution_in_cells_is_that_of_the_whole_block_diagonal_system(kernel
     problem = problem.with_sample(weight=weight)
     A = ridge_in_cells(problem, torch.arange(400))
     whole = problem.kernel(X, X) + torch.diag(0.1 / weight)
-    torch.testing.assert_close(whole @ A, problem.y, rtol=0, atol=1e-10)  # a condition number of 400/0.05, times eps
+    assert_close(whole @ A, problem.y, rtol=0, atol=1e-10)  # a condition number of 400/0.05, times eps
 
 
 def test_the_stage_learns_what_a_smooth_model_has_left():
@@ -95,7 +96,7 @@ def test_the_stage_learns_what_a_smooth_model_has_left():
     assert fit is not None
     assert fit.history.validation[-1] < 0.5 * 0.2 * 0.045  # the loss is half of the squared error
     predicted = fit.problem.matrix(X_of(problem)[problem.candidates()]).product(weights_of(fit))
-    torch.testing.assert_close(predicted, fit.f, rtol=0, atol=1e-8)
+    assert_close(predicted, fit.f, rtol=0, atol=1e-8)
 
 
 def X_of(problem):

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from oracles import assert_close
 
 from mercer import SparseGPRegressor
 from mercer.data import TensorRows
@@ -41,8 +42,8 @@ def close(a, b):
     assert a.value == pytest.approx(b.value, rel=1e-5)
     assert a.by_noise == pytest.approx(b.by_noise, rel=1e-2, abs=1e-4 * abs(b.value))
     for name, value in b.by_parameter.items():
-        torch.testing.assert_close(a.by_parameter[name], value, rtol=1e-2, atol=1e-2 * float(value.abs().max()))
-    torch.testing.assert_close(a.by_basis, b.by_basis, rtol=1e-2, atol=1e-2 * float(b.by_basis.abs().max()))
+        assert_close(a.by_parameter[name], value, rtol=1e-2, atol=1e-2 * float(value.abs().max()))
+    assert_close(a.by_basis, b.by_basis, rtol=1e-2, atol=1e-2 * float(b.by_basis.abs().max()))
 
 
 @pytest.mark.parametrize("approximation", [ProjectedProcess(), PseudoInputs(), Variational()], ids=repr)

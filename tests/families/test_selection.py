@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from oracles import assert_close
 
 from mercer import KernelBoostingClassifier
 from mercer.base.calibration import fit_calibration
@@ -72,7 +73,7 @@ def test_closed_form_leave_one_out_is_really_leaving_rows_out(kernel):
         slow[i] = K[i, rest] @ torch.linalg.solve(A, Y[rest])
     path = leave_one_out_path(K, Y, weight, torch.tensor([penalty, 7.0], dtype=torch.float64))
     # systems of condition below 100 lose two of sixteen digits
-    torch.testing.assert_close(path[0], slow, rtol=1e-9, atol=1e-9)
+    assert_close(path[0], slow, rtol=1e-9, atol=1e-9)
 
 
 def test_the_link_finds_the_exponent_under_which_probabilities_were_made():
@@ -106,7 +107,7 @@ def test_log_loss_is_that_of_the_best_exponent():
 def test_probabilities_sum_to_one_and_follow_the_values():
     Y = torch.tensor([[0.5], [-1.5], [0.5], [0.5]], dtype=torch.float64)
     p = Link(codes_of(Y), 0.02, 1.0).probabilities(torch.tensor([[-9.0], [-0.5], [9.0]], dtype=torch.float64))
-    torch.testing.assert_close(p.sum(1), torch.ones(3, dtype=torch.float64))
+    assert_close(p.sum(1), torch.ones(3, dtype=torch.float64))
     assert (p[:, 1].diff() > 0).all()
     assert p[1].tolist() == pytest.approx([0.5, 0.5])
 
@@ -226,15 +227,15 @@ def test_slopes_are_the_gradients_of_autograd(kernel):
     length = float(kernel.length_scale)
     fast = gradients(kernel, distances(kernel, X, Z).double(), length, X, Z, alpha)
     # distances are kept in single precision: a relative error of 6e-8 each, in sums of 30 terms of size 1
-    torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
+    assert_close(fast, slow, rtol=1e-5, atol=1e-5)
 
 
 def test_city_block_distances_of_two_valued_columns_are_those_of_differences():
     X = torch.cat([rows(20, 2), (rows(20, 3, seed=1) > 0).double() * 0.7], 1)
     Z = torch.cat([rows(9, 2, seed=2), (rows(9, 3, seed=3) > 0).double() * 0.7], 1)
     slow = (X[:, None] - Z).abs().sum(2)
-    torch.testing.assert_close(distances(Laplacian(), X, Z).double(), slow, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(tile(Laplacian(), slow, 2.0), torch.exp(-slow / 2))
+    assert_close(distances(Laplacian(), X, Z).double(), slow, rtol=1e-5, atol=1e-5)
+    assert_close(tile(Laplacian(), slow, 2.0), torch.exp(-slow / 2))
 
 
 def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
@@ -242,9 +243,9 @@ def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
     u = torch.nn.functional.normalize(torch.tensor([3.0, -1.0, 0.0, 2.0, 0.5], dtype=torch.float64), dim=0)
     gradient = torch.cos(X @ u)[:, None, None] * u[:, None]
     M = gradient_outer_product(gradient, torch.ones(400), torch.ones(5, dtype=torch.float64))
-    torch.testing.assert_close(M, 5 * torch.outer(u, u))
-    torch.testing.assert_close(metric_root(M, 1.0, full=True), 5**0.5 * torch.outer(u, u), rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(metric_root(M, 1.0, full=False), 5**0.5 * u.abs())
+    assert_close(M, 5 * torch.outer(u, u))
+    assert_close(metric_root(M, 1.0, full=True), 5**0.5 * torch.outer(u, u), rtol=1e-7, atol=1e-7)
+    assert_close(metric_root(M, 1.0, full=False), 5**0.5 * u.abs())
     assert float(metric_root(M, 0.5, full=True).square().sum()) == pytest.approx(5)
 
 
@@ -272,15 +273,13 @@ def test_a_column_map_rises_is_finite_and_standard(kind):
     x = torch.cat([rows(500, 1).mul(3).exp(), rows(500, 1, seed=1).round(), torch.full((500, 1), 4.2)], 1).double()
     fitted = fit_column_map(kind, x, torch.ones(500))
     z = fitted(x)
-    torch.testing.assert_close(z.mean(0), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-9)
-    torch.testing.assert_close(
-        z.square().mean(0), torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64), rtol=1e-9, atol=1e-9
-    )
+    assert_close(z.mean(0), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-9)
+    assert_close(z.square().mean(0), torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64), rtol=1e-9, atol=1e-9)
     wide = torch.linspace(-50, 500, 2001, dtype=torch.float64)[:, None].expand(-1, 3)
     assert (fitted(wide).diff(dim=0) >= 0).all()
     assert fitted(torch.tensor([[1e300, -1e300, 0.0]], dtype=torch.float64)).isfinite().all()
     inner = x[:, :2].clone()
-    torch.testing.assert_close(fitted.inverse(z)[:, :2], inner, rtol=1e-6, atol=1e-6)
+    assert_close(fitted.inverse(z)[:, :2], inner, rtol=1e-6, atol=1e-6)
 
 
 def test_normal_scores_are_normal_whatever_the_column_was():
@@ -289,7 +288,7 @@ def test_normal_scores_are_normal_whatever_the_column_was():
     probability = (torch.arange(4001, dtype=torch.float64) + 0.5) / 4001
     # a knot for every fourth value: between them, scores follow the values; in the last percent these lie far apart
     inner = slice(40, -40)
-    torch.testing.assert_close(z[inner], torch.special.ndtri(probability)[inner], rtol=0.02, atol=0.02)
+    assert_close(z[inner], torch.special.ndtri(probability)[inner], rtol=0.02, atol=0.02)
 
 
 def test_kept_columns_keep_their_unit():

@@ -64,7 +64,8 @@ class RowGroups:
         True
         """
         n = len(values)
-        group = self.folds(STRETCHES) if self.ordered else np.unique(self.key, return_inverse=True)[1]
+        # stretches of equal times may be empty
+        group = np.unique(self.folds(STRETCHES) if self.ordered else self.key, return_inverse=True)[1]
         counts = np.bincount(group)
         n_groups, size = len(counts), (counts**2).sum() / n
         if n_groups in (1, n):
