@@ -4,11 +4,12 @@
         [--threads 2] [--selections 4] [--out arena.json]
     python benchmarks/peers/arena.py --published published.parquet --report arena.json
 
-Seven tables of TabArena v0.1, one zero-argument model a split (`--selections` sets `n_selections` alone). The published
-models (columns `dataset`, `fold`, `method`, `metric_error` of the Parquet file, from the study's public results) are
-bagged eightfold and have engineered features. The error is the root mean squared error, or 1 − AUC of two classes. `ratio` is the geometric mean of our
-error over the published one, split by split. This is a judged part: it is run before and after a change of
-the defaults, and nothing is chosen by it. A run that is called again with the same `--out` goes on from there.
+Seven tables of TabArena v0.1, one zero-argument model a split (`--selections` sets `n_selections` alone). The
+published models (columns `dataset`, `fold`, `method`, `metric_error` of the Parquet file, from the study's public
+results) are bagged eightfold and have engineered features. The error is the root mean squared error, or 1 − AUC of
+two classes. `ratio` is the geometric mean of our error over the published one, split by split. This is a judged part:
+it is run before and after a change of the defaults, and nothing is chosen by it. A run that is called again with the
+same `--out` goes on from there.
 """
 
 from __future__ import annotations
