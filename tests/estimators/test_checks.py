@@ -44,7 +44,7 @@ ESTIMATORS = {name: kind for name in mercer.__all__ if isinstance(kind := getatt
 #: One estimator of each family: the same lines read tables for all. Containers, types of numbers, shapes of new rows
 #: and of targets and weights, numbers of columns, kinds of labels, pipelines, and SciPy's sparse tables of ten formats
 #: are checked with these alone, and so are checks that are repeated with rows that cannot be written to: one check of
-#: such rows, `check_readonly_memmap_input`, is left to all.
+#: such rows, `check_readonly_memmap_input`, is left to all. `make test-long` makes every check of every estimator.
 OF_EACH_FAMILY = ("KernelBoostingClassifier", "SparseGPRegressor", "MHKSClassifier", "NRBFRegressor", "GreedyNystroem")
 FORMATS = {
     "check_classifier_data_not_an_array",
@@ -75,10 +75,10 @@ def checks():
     for name, kind in ESTIMATORS.items():
         for estimator, check in estimator_checks_generator(kind(**OPTIONS.get(name, {}))):
             words = ",".join((check.func.__name__, *(f"{key}={value}" for key, value in check.keywords.items())))
-            if name != FORMATS_OF_ONE.get(check.func.__name__, name):
-                continue
-            if name in OF_EACH_FAMILY or not (check.func.__name__ in FORMATS or "readonly_memmap" in check.keywords):
-                yield pytest.param(estimator, check, id=f"{name}-{words}")
+            repeated = check.func.__name__ in FORMATS or "readonly_memmap" in check.keywords
+            one = name == FORMATS_OF_ONE.get(check.func.__name__, name)
+            always = one and (name in OF_EACH_FAMILY or not repeated)
+            yield pytest.param(estimator, check, id=f"{name}-{words}", marks=[] if always else [pytest.mark.long])
 
 
 def test_options_are_for_estimators_that_exist():
