@@ -129,6 +129,14 @@ def test_what_does_not_go_gets_a_sentence():
         SparseGPRegressor(memory_limit="1MiB").fit(X, y)
 
 
+def test_few_dense_rows_have_the_predictions_of_sparse_ones():
+    """A short way for few dense rows took their values for row numbers if no column was constant in `fit`."""
+    X = scipy.sparse.random(200, 600, density=0.2, random_state=0, format="csr")
+    y = np.asarray(X[:, :50].sum(1)).ravel()
+    model = KernelBoostingRegressor(kernel=Gaussian(4.0), regularization=0.1, random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.predict(X[:10].toarray()), model.predict(X)[:10], rtol=1e-12)
+
+
 def test_words_that_no_row_of_fit_holds_change_nothing():
     X, y = text_like(200)
     X = X.tolil()

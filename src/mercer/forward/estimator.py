@@ -460,7 +460,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     def _predicts_at_once(self, source: RowSource) -> bool:
         """Whether these rows are so few that blocks need no plan: dense rows in the memory of a CPU."""
         few = source.n_rows <= FEW_ROWS and isinstance(source, ArrayRows) and not self._pairwise
-        return few and chosen_device(self.device).type == "cpu"
+        return few and self.expansions_[0].takes_numbers and chosen_device(self.device).type == "cpu"
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class, or the labels, of each row."""

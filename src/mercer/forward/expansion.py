@@ -58,6 +58,11 @@ class Expansion:
         Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
         return KernelMatrix(rows, kernel, Z, plan).product(torch.as_tensor(self.weights))
 
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether rows enter as numbers: kernels of wide sparse tables take entries, by row number."""
+        return not isinstance(self.kernel, SparseRowKernel)
+
     def at_few_rows(self, X: Tensor) -> Tensor:
         """f at a few rows in a CPU's memory, n × p, without a plan; the kernel is bound to its basis vectors once."""
         columns, W = self._bound
