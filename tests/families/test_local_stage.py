@@ -99,6 +99,18 @@ def test_the_stage_learns_what_a_smooth_model_has_left():
     assert_close(predicted, fit.f, rtol=0, atol=1e-8)
 
 
+def test_a_length_scale_ten_times_too_long_is_halved_although_validation_rows_are_few():
+    """The kernel of 0.3 learns the wave and 3 does not; one of sixty validation rows is in each cell."""
+    X, y = wiggly(3000)
+    validation = torch.arange(0, 3000, 50)
+    problem = problem_of(X, y, Gaussian(3.0), lam=0.05, watched=validation.tolist())
+    slow = torch.as_tensor(np.sin(4 * X[:, 0]))[:, None]
+    fit = local_stage(problem, slow, validation, 50, 0.0, Clock(), 1.0)
+    assert fit is not None
+    assert fit.problem.kernel.kernel.length_scale <= 3 / 4
+    assert fit.history.validation[-1] < 0.5 * 0.5 * 0.045
+
+
 def X_of(problem):
     return problem.rows.X
 

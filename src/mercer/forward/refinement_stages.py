@@ -29,7 +29,7 @@ from mercer.engine.plan import SAMPLE_ROWS
 from mercer.forward import time_shares
 from mercer.forward.held_out import HeldOutPredictions, held_out_predictions, validation_predictions
 from mercer.forward.large_tables import extrapolate_loss
-from mercer.forward.local_stage import MOST_CELLS, local_stage
+from mercer.forward.local_stage import MOST_ROWS, local_stage
 from mercer.forward.loop import Focus, ForwardFit, HingeFocus, validation_loss
 from mercer.forward.model_selection import KernelMember
 from mercer.forward.path import FittedExpansion
@@ -69,8 +69,8 @@ class RefinementSettings:
     separable_error : validation error below which stages of a classifier are fitted to rows of small margin only
     max_models : models that are fitted within a time budget, at most
     cell_rows : rows of a cell of the local stage at most, on a CPU and on a GPU
-    extrapolation_factor : boosting is extrapolated to this many times its first learners, and runs before a local stage
-        if it then has less loss
+    extrapolation_factors : boosting is extrapolated to this many times its first learners, as many as it may take on a
+        CPU and on a GPU, and runs before a local stage if it then has less loss
     """
 
     first_learners: int = 20
@@ -83,8 +83,8 @@ class RefinementSettings:
     sample_power: float = 0.25
     separable_error: float = 0.1
     max_models: int = 32
-    cell_rows: tuple[int, int] = (1500, 3000)
-    extrapolation_factor: int = 3
+    cell_rows: tuple[int, int] = (1500, 16_384)
+    extrapolation_factors: tuple[int, int] = (3, 50)
 
 
 @dataclass
@@ -136,10 +136,9 @@ class RefinementStages:
         if self.focus is None:
             self.focus = self._separable_focus(problem, f, validation)
         try:
-            if problem.plan.device.type == "cpu":  # a GPU boosts in seconds what takes minutes on a CPU
-                local = self._local_stage(problem, f, validation)
-                if local is not None and self._is_ahead(local):
-                    return [local]
+            local = self._local_stage(problem, f, validation)
+            if local is not None and self._is_ahead(local):
+                return [local]
             begun = self._first_stage(problem, f, validation)
             if begun is not None:
                 self.fits = [self._on_new_rows(begun)]
@@ -168,7 +167,8 @@ class RefinementStages:
 
     def _is_ahead(self, local: ForwardFit) -> bool:
         """Whether the local stage has less validation loss than boosting is extrapolated to reach."""
-        n_learners = self.settings.extrapolation_factor * len(self.first_losses)
+        factor = self.settings.extrapolation_factors[local.problem.plan.device.type == "cuda"]
+        n_learners = factor * len(self.first_losses)
         return local.history.validation[-1] < extrapolate_loss(self.first_losses, n_learners)
 
     def _local_stage_of_table(self, first: FittedMember, task: Task) -> list[FittedMember]:
@@ -183,7 +183,7 @@ class RefinementStages:
         n_basis = np.array(first.fit.history.n_basis[: first.n_steps])
         rate = 2 * n_basis[-1] * problem.n_candidates / first.fit.seconds  # a learner takes two passes
         values = rate * self.clock.remaining(until=time_shares.SOLVING * self.until) / time_shares.SAFETY_FACTOR
-        n_rows = min(table.n_alive, MOST_CELLS * self.settings.cell_rows[0], values / (LOCAL_VALUES + n_basis[0]))
+        n_rows = min(table.n_alive, MOST_ROWS, values / (LOCAL_VALUES + n_basis[0]))
         if n_rows < problem.n_candidates or not problem.plan.holds_rows(int(n_rows), table.n_columns):
             return []
         n_steps = max(int(np.searchsorted(n_basis, values / n_rows - LOCAL_VALUES, side="right")), 1)

@@ -23,6 +23,8 @@ from mercer.parts import component, require
 
 #: Rows whose principal direction splits a cell, and steps of the power method that finds it.
 SPLIT_ROWS, POWER_STEPS = 256, 8
+#: Rows whose cells are found at a time, so that the cache holds them.
+BLOCK = 10_000
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,14 @@ class Cells:
         if len(X) == 1 and X.device.type == "cpu":
             return torch.tensor([self._of_row(X[0].numpy())])
         directions, thresholds = (torch.as_tensor(part).to(X) for part in (self.directions, self.thresholds))
-        node = torch.zeros(len(X), dtype=torch.long, device=X.device)
-        for _ in range(self.depth):
-            position = (X * directions[node]).sum(1)
-            node = 2 * node + 1 + (position > thresholds[node]).long()
-        return node - len(thresholds)
+        cells = []
+        for block in X.split(BLOCK):
+            node = torch.zeros(len(block), dtype=torch.long, device=X.device)
+            for _ in range(self.depth):
+                position = (block * directions[node]).sum(1)
+                node = 2 * node + 1 + (position > thresholds[node]).long()
+            cells.append(node - len(thresholds))
+        return torch.cat(cells)
 
     def _of_row(self, row: np.ndarray) -> int:
         """The cell of a single row, without the cost of calls that many rows share."""

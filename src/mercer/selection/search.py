@@ -246,7 +246,8 @@ class SelectionRows:
             learning = [fit for fit, _ in self.parts(stage)] if stage.folds > 1 else [first]
             samples = [fit[: self.n_evidence] for fit in learning]
             tasks = [partial(relevances, Z[fit], self.Y[fit], self.weight[fit], self.column_groups) for fit in samples]
-            self._evidence[stage.folds] = MetricStep(None, relevances=tuple(run_parallel(tasks)))
+            found = run_parallel(tasks) if len(tasks) > 1 else [run_on_one_core(tasks[0])]
+            self._evidence[stage.folds] = MetricStep(None, relevances=tuple(found))
         return self._evidence[stage.folds]
 
 
@@ -274,6 +275,8 @@ def run_on_one_core(task: Callable[[], T]) -> T:
     >>> run_on_one_core(torch.get_num_threads)
     1
     """
+    if torch.get_num_threads() == 1:
+        return task()
     with _single_core_threads(1) as pool:
         return pool.submit(copy_context().run, task).result()
 
