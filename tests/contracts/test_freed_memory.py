@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -75,3 +76,26 @@ def test_an_error_in_the_block_returns_it_too():
     with pytest.raises(RuntimeError, match="ended"):
         fail()
     assert resident() - before < 0.1 * MEGABYTES
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX alone")
+def test_a_process_forked_during_a_fit_of_another_thread_returns_its_own():
+    began, ended = threading.Event(), threading.Event()
+
+    def fit() -> None:
+        with freed_memory_kept():
+            began.set()
+            ended.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(fit)
+        began.wait()
+        child = os.fork()
+        if child == 0:  # torch would wait for threads that are gone; the exit status says whether the memory went back
+            before = returned()
+            with freed_memory_kept():
+                bytearray(b"1") * (MEGABYTES * 2**20)
+            os._exit(int(resident() - before > 0.1 * MEGABYTES))
+        ended.set()
+        other.result()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

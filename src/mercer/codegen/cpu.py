@@ -80,6 +80,15 @@ def fast_exp(x: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.exp(x, out=out) if EXP_BASE_FACTOR == 1.0 else torch.exp2(x, out=out)
 
 
+def cached_rows(row: int, like: Tensor) -> int:
+    """Rows of `row` numbers that the processor's cache holds; on a GPU, whose memory is fast enough, as many as may be.
+
+    >>> cached_rows(1000, torch.zeros(1))
+    200
+    """
+    return max(CACHED_VALUES // max(row, 1), 1) if like.device.type == "cpu" else torch.iinfo(torch.int64).max
+
+
 def thread_buffer(like: Tensor, slot: int, shape: tuple[int, ...] | None = None) -> Tensor | None:
     """A buffer like `like` (or of `shape`) that the next call overwrites; None on a GPU or if too large."""
     shape = tuple(like.shape) if shape is None else shape
@@ -116,7 +125,7 @@ def freed_memory_kept(wanted: bool = True) -> Iterator[None]:
         yield
     finally:
         with _keeping:
-            _n_keeping -= 1
+            _n_keeping = max(_n_keeping - 1, 0)  # a process forked inside the block counts from zero
             if _n_keeping == 0:
                 _set_malloc(libc, AFTER_FITS)
                 libc.malloc_trim(0)
@@ -136,8 +145,15 @@ def _glibc() -> Any:
     return libc if hasattr(libc, "gnu_get_libc_version") else None
 
 
+def _forget_other_threads() -> None:
+    """A forked process has one thread: neither pools, nor fits of other threads that keep freed memory."""
+    global _keeping, _n_keeping
+    _pools.clear()
+    _keeping, _n_keeping = threading.Lock(), 0
+
+
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_pools.clear)
+    os.register_at_fork(after_in_child=_forget_other_threads)
 #: Parts per thread: the others take over the parts of a thread that is delayed.
 PARTS = 4
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from mercer.codegen.cpu import (
-    CACHED_VALUES,
     EXP_BASE_FACTOR,
     FEW_INPUTS,
     FIRST,
@@ -25,6 +24,7 @@ from mercer.codegen.cpu import (
     TILE,
     ClosedForm,
     FusedForm,
+    cached_rows,
     fast_exp,
     thread_buffer,
 )
@@ -120,7 +120,7 @@ class ClosedFormRadial(Radial):
             return super().at_distance(distance, length)
         form = self.formula
         b = distance * (-form.distance_scale * form.coefficient**0.5 / length)
-        for part in b.view(-1).split(CACHED_VALUES if b.device.type == "cpu" else max(b.numel(), 1)):
+        for part in b.view(-1).split(cached_rows(1, b)):
             _values_of_root(form, part)  # in the memory of b
         return b
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import CACHED_VALUES
+from mercer.codegen.cpu import cached_rows
 from mercer.data.row_groups import RowGroups
 from mercer.kernels import Kernel, Radial
 from mercer.linalg import minimize_lbfgs, solve_factored
@@ -169,7 +169,7 @@ def folded(row_groups: RowGroups) -> tuple[np.ndarray, list[int]]:
 def _weighted_absolute_differences(W: Tensor, X: Tensor) -> Tensor:
     """Σ_ij W_ij |x_ik − x_jk| for each input, for as many rows at a time as the cache holds."""
     columns, out = X.T.contiguous(), X.new_zeros(X.shape[1])
-    size = max(CACHED_VALUES // max(columns.numel(), 1), 1)
+    size = cached_rows(columns.numel(), columns)
     for start in range(0, len(X), size):
         block = slice(start, start + size)
         out += torch.bmm((X[block, :, None] - columns).abs_(), W[block, :, None]).sum((0, 2))

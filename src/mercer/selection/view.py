@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mercer.codegen.compiled import city_block
-from mercer.codegen.cpu import CACHED_VALUES, EXP_BASE_FACTOR, fast_exp
+from mercer.codegen.cpu import EXP_BASE_FACTOR, cached_rows, fast_exp
 from mercer.data.column_maps import ColumnMap
 from mercer.data.row_groups import RowGroups
 from mercer.kernels import Kernel, Radial
@@ -77,8 +77,8 @@ def distances(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:
     # duplicate rows must be at distance zero: rounding above zero would give rough kernels a gradient there
     zero_below = SAME * float(norms.max()) if len(norms) else 0.0
     out = torch.empty(len(X), len(Z), device=X.device)
-    n = max(CACHED_VALUES // max(len(Z), 1), 1) if X.device.type == "cpu" else len(X)
-    buffer = X.new_empty(min(n, len(X)), len(Z))
+    n = min(cached_rows(len(Z), X), len(X))
+    buffer = X.new_empty(n, len(Z))
     for start in range(0, len(X), max(n, 1)):
         rows = slice(start, start + n)
         square = torch.addmm(norms, X[rows], transposed, alpha=-2, out=buffer[: len(X[rows])]).add_(own_norms[rows])
@@ -124,7 +124,7 @@ def gradients(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Ten
 def _weighted_signs(K: Tensor, X: Tensor, Z: Tensor, alpha: Tensor) -> Tensor:
     """Σ_j sign(x_ik − z_jk) K_ij α_jp, for as many rows at a time as the cache holds."""
     columns, out = Z.T.contiguous(), X.new_empty(*X.shape, alpha.shape[1])
-    size = max(CACHED_VALUES // max(columns.numel(), 1), 1)
+    size = cached_rows(columns.numel(), columns)
     for start in range(0, len(X), size):
         block = slice(start, start + size)
         out[block] = torch.bmm((X[block, :, None] - columns).sign_(), K[block, :, None] * alpha)
