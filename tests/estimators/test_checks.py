@@ -42,19 +42,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 ESTIMATORS = {name: kind for name in mercer.__all__ if isinstance(kind := getattr(mercer, name), type)}
 #: One estimator of each family: the same lines read tables for all. Containers, types of numbers, shapes of new rows
-#: and of targets and weights, numbers of columns, kinds of labels, pipelines, and SciPy's sparse tables of ten formats
-#: are checked with these alone, and so are checks that are repeated with rows that cannot be written to: one check of
+#: and of targets and weights, numbers of columns, kinds of labels, pipelines, parameters, and SciPy's sparse tables of
+#: ten formats are checked with these alone, and so are checks that are repeated with rows that cannot be written to: one check of
 #: such rows, `check_readonly_memmap_input`, is left to all. `make test-long` makes every check of every estimator.
 OF_EACH_FAMILY = ("KernelBoostingClassifier", "SparseGPRegressor", "MHKSClassifier", "NRBFRegressor", "GreedyNystroem")
 FORMATS = {
     "check_classifier_data_not_an_array",
     "check_classifiers_classes",
+    "check_dict_unchanged",
+    "check_dont_overwrite_parameters",
     "check_dtype_object",
     "check_estimator_sparse_array",
     "check_estimator_sparse_tag",
     "check_estimators_dtypes",
+    "check_estimators_fit_returns_self",
+    "check_estimators_overwrite_params",
     "check_f_contiguous_array_estimator",
     "check_fit2d_predict1d",
+    "check_fit_check_is_fitted",
+    "check_fit_score_takes_y",
+    "check_n_features_in",
     "check_n_features_in_after_fitting",
     "check_pipeline_consistency",
     "check_positive_only_tag_during_fit",
@@ -62,8 +69,10 @@ FORMATS = {
     "check_sample_weight_equivalence_on_sparse_data",
     "check_sample_weights_list",
     "check_sample_weights_not_an_array",
+    "check_sample_weights_not_overwritten",
     "check_sample_weights_pandas_series",
     "check_sample_weights_shape",
+    "check_set_params",
     "check_supervised_y_2d",
     "check_transformer_data_not_an_array",
 }

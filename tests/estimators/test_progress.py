@@ -6,6 +6,7 @@ import logging
 import time
 from itertools import pairwise
 from typing import Any
+from unittest import TestCase
 
 import numpy as np
 import pytest
@@ -68,13 +69,13 @@ def test_every_phase_is_told_in_its_order_and_changes_nothing(name, threads, set
     assert current() is None
 
 
-def test_the_logger_hears_what_callbacks_hear(caplog):
+def test_the_logger_hears_what_callbacks_hear():
     events: list[Event] = []
-    with caplog.at_level(logging.DEBUG, "mercer"):
+    with TestCase().assertLogs("mercer", logging.DEBUG) as logged:
         fitted("KernelBoostingRegressor", callbacks=[events.append, lambda event: None])
-    steps = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    steps = [record.getMessage() for record in logged.records if record.levelno == logging.DEBUG]
     assert steps == [str(event) for event in events]
-    begun = [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.INFO]
+    begun = [record.getMessage().split()[0] for record in logged.records if record.levelno == logging.INFO]
     assert begun == PHASES["KernelBoostingRegressor"]
 
 
