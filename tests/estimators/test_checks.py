@@ -42,8 +42,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 ESTIMATORS = {name: kind for name in mercer.__all__ if isinstance(kind := getattr(mercer, name), type)}
 #: One estimator of each family: the same lines read tables for all. Containers, types of numbers, shapes of new rows
-#: and of targets and weights, numbers of columns, kinds of labels, pipelines, parameters, and SciPy's sparse tables of
-#: ten formats are checked with these alone, and so are checks that are repeated with rows that cannot be written to: one
+#: and of targets and weights, numbers of columns, kinds of labels, pipelines, parameters, and SciPy's sparse tables in
+#: ten formats are checked with these alone. So are checks that are repeated with rows that cannot be written to: one
 #: check of such rows, `check_readonly_memmap_input`, is left to all. `make test-long` makes every check of every one.
 OF_EACH_FAMILY = ("KernelBoostingClassifier", "SparseGPRegressor", "MHKSClassifier", "NRBFRegressor", "GreedyNystroem")
 FORMATS = {
