@@ -120,7 +120,7 @@ def weights_of(fit):
 
 
 def test_few_rows_have_no_local_stage():
-    X, y = wiggly(1000)
+    X, y = wiggly(900)
     problem = problem_of(X, y, Gaussian(0.3), watched=range(100))
     assert local_stage(problem, torch.zeros_like(problem.y), torch.arange(100), 300, 0.0, Clock(), 1.0) is None
 
