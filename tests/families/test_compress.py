@@ -277,8 +277,14 @@ def test_compress_refuses_what_it_cannot_do():
 
 
 @pytest.mark.usefixtures("short_selections")
-def test_few_rows_are_predicted_as_many_are():
+def test_few_rows_are_predicted_as_many_are(monkeypatch):
     X, y = noisy_table(600, 0)
+    constant = KernelBoostingRegressor(kernel="laplacian").fit(np.c_[X, np.full(len(X), 7.0)], y)
+    new = np.c_[X[:5], np.full(5, 8.0)]  # a constant column keeps its value
+    with monkeypatch.context() as patched:
+        patched.setattr("mercer.forward.estimator.make_plan", None)  # few rows in memory need no plan
+        few = constant.predict(new)
+    np.testing.assert_allclose(few, constant.predict(np.tile(new, (20, 1)))[:5], rtol=1e-9, atol=1e-12)
     labels = np.where(y > 0, "above", "below")
     for model in (
         KernelBoostingRegressor(random_state=0).fit(X, y),

@@ -48,6 +48,7 @@ from mercer.forward.task import (
 )
 from mercer.losses import Loss, Squared
 from mercer.parts import require
+from mercer.preprocessing.columns_read import HeldRows
 from mercer.preprocessing.duplicates import fitting_group, merge_duplicate_inputs, plan_for
 from mercer.preprocessing.inputs import Targets
 from mercer.preprocessing.read import TableData, read, read_held_out, read_new
@@ -459,7 +460,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
 
     def _predicts_at_once(self, source: RowSource) -> bool:
         """Whether these rows are so few that blocks need no plan: dense rows in the memory of a CPU."""
-        few = source.n_rows <= FEW_ROWS and isinstance(source, ArrayRows) and not self._pairwise
+        stored = source.rows if isinstance(source, HeldRows) else source
+        few = source.n_rows <= FEW_ROWS and isinstance(stored, ArrayRows) and not self._pairwise
         return few and self.expansions_[0].takes_numbers and chosen_device(self.device).type == "cpu"
 
     def predict(self, X: Any) -> np.ndarray:
