@@ -448,6 +448,7 @@ print(growth(lambda K, n: Matern52()(X[:n], Z)))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no getrusage on Windows")
+@pytest.mark.long
 def test_the_memory_limit_holds():
     # The limit of 8 MiB is near what the m × m algebra needs, and binds the size of panels; K takes 25 MiB.
     # Every block goes back to the system when it is freed; what the C library keeps for later differs from run to run.

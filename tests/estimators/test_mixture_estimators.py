@@ -354,7 +354,7 @@ DEGENERATE = {
     ("face", "kind"),
     [
         *((face, "full") for face in [*REGRESSORS, *CLASSIFIERS]),
-        *((face, "diagonal") for face in (REGRESSORS[1], *CLASSIFIERS[2:])),
+        *(pytest.param(face, "diagonal", marks=pytest.mark.long) for face in (REGRESSORS[1], *CLASSIFIERS[2:])),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

@@ -253,6 +253,7 @@ def test_intervals_of_a_gaussian_process_are_those_of_the_normal_distribution():
     assert held["held"][held["promised"].index(0.95)] == pytest.approx(inside, abs=1.5 / 80)  # one row at the edge
 
 
+@pytest.mark.long
 def test_frames_pipelines_several_outputs_and_models_of_others_have_a_page(tmp_path):
     frame = pd.DataFrame(X, columns=list("abcde"))
     both = pd.DataFrame({"first": Y, "second": X[:, 0]})

@@ -83,6 +83,7 @@ def test_rows_of_weight_zero_are_predicted_as_if_they_had_never_been_there(p: in
     assert float((both.values[~kept] - predicted).abs().max()) <= bound
 
 
+@pytest.mark.long
 def test_the_default_classifier_takes_the_likelihood_where_classes_have_a_sharp_boundary() -> None:
     ratios = []
     for seed in (1, 2):

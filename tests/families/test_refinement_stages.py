@@ -200,6 +200,7 @@ def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margin
     assert np.isfinite(probabilities).all()
 
 
+@pytest.mark.long
 def test_with_time_to_spare_further_models_are_averaged(large, refinement, monkeypatch):
     monkeypatch.setattr(refinement_stages, "best_subset", lambda task, predictions: list(range(len(predictions))))
     refinement(min_gain=0.02, max_models=2)

@@ -160,7 +160,8 @@ def overlapping(n: int, seed: int, n_classes: int) -> tuple[np.ndarray, np.ndarr
 
 
 @pytest.mark.parametrize(
-    ("name", "n_classes"), [*((name, 3) for name in CLASSIFIERS), ("likelihood", 2), ("greedy", 2), ("gp", 2)]
+    ("name", "n_classes"),
+    [*((name, 3) for name in CLASSIFIERS), *(pytest.param(name, 2, marks=pytest.mark.long) for name in CLASSIFIERS)],
 )
 @pytest.mark.usefixtures("two_folds")
 def test_entropy_is_noise_where_classes_overlap_and_the_model_where_rows_are_missing(name, n_classes):

@@ -65,6 +65,7 @@ def refused(capsys, *arguments):
     return said.err
 
 
+@pytest.mark.long
 def test_what_a_fresh_process_predicts_is_what_python_predicts(table, tmp_path, capsys):
     path, out = str(tmp_path / "p.mercer"), tmp_path / "predictions.csv"
     assert main(["fit", table, "--target", "price", "--out", path, "--json", *QUICK]) == DONE

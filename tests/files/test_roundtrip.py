@@ -84,6 +84,7 @@ def test_pickle_and_joblib_give_back_what_was_kept(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", public_estimators())
+@pytest.mark.long
 def test_skops_gives_back_what_was_kept(name):
     io = pytest.importorskip("skops.io")
     model = fitted(name)

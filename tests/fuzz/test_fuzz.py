@@ -91,6 +91,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.long
 def test_a_process_that_dies_or_hangs_is_a_fault_and_the_next_case_runs():
     worker = Worker(limit=0.2, command=(sys.executable, "-c", ACTOR))
     try:
