@@ -29,7 +29,7 @@ from mercer.engine.plan import SAMPLE_ROWS
 from mercer.forward import time_shares
 from mercer.forward.held_out import HeldOutPredictions, held_out_predictions, validation_predictions
 from mercer.forward.large_tables import extrapolate_loss
-from mercer.forward.local_stage import MOST_ROWS, local_stage
+from mercer.forward.local_stage import local_stage
 from mercer.forward.loop import Focus, ForwardFit, HingeFocus, validation_loss
 from mercer.forward.model_selection import KernelMember
 from mercer.forward.path import FittedExpansion
@@ -69,6 +69,7 @@ class RefinementSettings:
     separable_error : validation error below which stages of a classifier are fitted to rows of small margin only
     max_models : models that are fitted within a time budget, at most
     cell_rows : rows of a cell of the local stage at most, on a CPU and on a GPU
+    local_rows : rows of a local stage at most, about as many where they are drawn from a larger table
     extrapolation_factors : boosting is extrapolated to this many times its first learners, as many as it may take on a
         CPU and on a GPU, and runs before a local stage if it then has less loss
     """
@@ -84,6 +85,7 @@ class RefinementSettings:
     separable_error: float = 0.1
     max_models: int = 32
     cell_rows: tuple[int, int] = (1500, 16_384)
+    local_rows: int = 1_500_000
     extrapolation_factors: tuple[int, int] = (3, 50)
 
 
@@ -135,16 +137,19 @@ class RefinementStages:
         """Fit stages to the residuals of a model with values `f` until none lowers the validation loss enough."""
         if self.focus is None:
             self.focus = self._separable_focus(problem, f, validation)
+        local, may_be_local = None, problem.n_candidates <= self.settings.local_rows
         try:
-            local = self._local_stage(problem, f, validation)
+            if may_be_local:
+                local = self._local_stage(problem, f, validation)
             if local is not None and self._is_ahead(local):
                 return [local]
             begun = self._first_stage(problem, f, validation)
             if begun is not None:
                 self.fits = [self._on_new_rows(begun)]
                 self._add_stages()
-                problem, f, validation = self.fits[-1].problem, self.fits[-1].f, self.fits[-1].validation
-            local = self._local_stage(problem, f, validation)
+                if may_be_local:
+                    last = self.fits[-1]
+                    local = self._local_stage(last.problem, last.f, last.validation)
             if local is not None:
                 self.fits.append(local)
         except KeyboardInterrupt:
@@ -183,7 +188,7 @@ class RefinementStages:
         n_basis = np.array(first.fit.history.n_basis[: first.n_steps])
         rate = 2 * n_basis[-1] * problem.n_candidates / first.fit.seconds  # a learner takes two passes
         values = rate * self.clock.remaining(until=time_shares.SOLVING * self.until) / time_shares.SAFETY_FACTOR
-        n_rows = min(table.n_alive, MOST_ROWS, values / (LOCAL_VALUES + n_basis[0]))
+        n_rows = min(table.n_alive, self.settings.local_rows, values / (LOCAL_VALUES + n_basis[0]))
         if n_rows < problem.n_candidates or not problem.plan.holds_rows(int(n_rows), table.n_columns):
             return []
         n_steps = max(int(np.searchsorted(n_basis, values / n_rows - LOCAL_VALUES, side="right")), 1)

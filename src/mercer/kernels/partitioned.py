@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.codegen.cpu import cached_rows
 from mercer.kernels.base import Kernel
 from mercer.kernels.columns import Columns
 from mercer.parts import component, require
 
 #: Rows whose principal direction splits a cell, and steps of the power method that finds it.
 SPLIT_ROWS, POWER_STEPS = 256, 8
-#: Rows whose cells are found at a time, so that the cache holds them.
-BLOCK = 10_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Cells:
             return torch.tensor([self._of_row(X[0].numpy())])
         directions, thresholds = (torch.as_tensor(part).to(X) for part in (self.directions, self.thresholds))
         cells = []
-        for block in X.split(BLOCK):
+        for block in X.split(cached_rows(X.shape[1], X)):
             node = torch.zeros(len(block), dtype=torch.long, device=X.device)
             for _ in range(self.depth):
                 position = (block * directions[node]).sum(1)
