@@ -77,8 +77,9 @@ def value(kernel: Kernel, x: np.ndarray, z: np.ndarray) -> float:
 
 def apart(kernel: Any, x: np.ndarray, z: np.ndarray) -> list[float]:
     """|x − z|/ℓ, input by input."""
-    lengths = np.broadcast_to(np.asarray(kernel.length_scale, dtype=float), x.shape)
-    return [abs(float(a) - float(b)) / float(length) for a, b, length in zip(x, z, lengths, strict=True)]
+    lengths = np.ravel(kernel.length_scale).tolist()
+    lengths = lengths * len(x) if len(lengths) == 1 else lengths
+    return [abs(a - b) / length for a, b, length in zip(x.tolist(), z.tolist(), lengths, strict=True)]
 
 
 def distance(kernel: Any, x: np.ndarray, z: np.ndarray) -> float:

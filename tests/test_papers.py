@@ -104,7 +104,7 @@ CALLS = tomllib.loads((HERE / "calls.toml").read_text(encoding="utf-8"))["calls"
 
 
 @pytest.mark.parametrize("call", [entry[1] for entries in CALLS.values() for entry in entries])
-def test_every_method_of_the_papers_has_a_public_call(call):
+def test_every_method_of_the_papers_has_a_public_call(call, two_folds, short_selections):
     names: dict[str, Any] = {}
     for module in ("mercer.forward.criteria", "mercer.forward.combine", "mercer.forward.stopping", "mercer.kernels"):
         names |= vars(import_module(module))
@@ -123,6 +123,8 @@ def test_every_method_of_the_papers_has_a_public_call(call):
     short = {"n_learners": 2, "n_basis": 4, "max_iter": 2, "n_folds": 2, "max_components": 2, "newton_steps": 2} | (
         {} if "kernel=" in call else {"kernel": names["Gaussian"](1.0)}
     )
+    short |= {} if "inducing=X" in call else {"n_inducing": 4}
+    short["models"] = [mercer.SparseGPClassifier(4, kernel="gaussian", ard=True, max_iter=1) for _ in range(3)]
     model.set_params(**{name: value for name, value in short.items() if name in model.get_params()})
     numbers = "Regressor" in call
     made.fit(X, y if numbers else np.where(y > 0, "a", "b"))

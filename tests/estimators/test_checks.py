@@ -44,11 +44,15 @@ ESTIMATORS = {name: kind for name in mercer.__all__ if isinstance(kind := getatt
 #: One estimator of each family: the same lines read tables for all. Containers, types of numbers, shapes of new rows
 #: and of targets and weights, numbers of columns, kinds of labels, pipelines, parameters, and SciPy's sparse tables in
 #: ten formats are checked with these alone. So are checks that are repeated with rows that cannot be written to: one
-#: check of such rows, `check_readonly_memmap_input`, is left to all. `make test-long` makes every check of every one.
+#: check of such rows, `check_readonly_memmap_input`, is left to all. Accuracy on blobs and a line, weights of classes,
+#: and rows of weight two that are rows twice are here, too, since each family has tests of its own that ask for more.
+#: `make test-long` makes every check of every one.
 OF_EACH_FAMILY = ("KernelBoostingClassifier", "SparseGPRegressor", "MHKSClassifier", "NRBFRegressor", "GreedyNystroem")
 FORMATS = {
+    "check_class_weight_classifiers",
     "check_classifier_data_not_an_array",
     "check_classifiers_classes",
+    "check_classifiers_train",
     "check_dict_unchanged",
     "check_dont_overwrite_parameters",
     "check_dtype_object",
@@ -66,6 +70,8 @@ FORMATS = {
     "check_pipeline_consistency",
     "check_positive_only_tag_during_fit",
     "check_regressor_data_not_an_array",
+    "check_regressors_train",
+    "check_sample_weight_equivalence_on_dense_data",
     "check_sample_weight_equivalence_on_sparse_data",
     "check_sample_weights_list",
     "check_sample_weights_not_an_array",

@@ -176,7 +176,7 @@ def path(tmp_path_factory):
 
 
 #: What every run of the tests asks of two processes; other models and numbers of processes: `make test-cluster`.
-QUICK = ["watched and polished", "exchanged", "the bound", "mixture of experts"]
+QUICK = ["watched and polished", "several a step", "the bound", "mixture of experts"]
 ALL = [*MODELS, *SELECTED, *OTHERS]
 #: Fitted to a file and to partitions, too: numbers and classes.
 OF_EACH_FAMILY = ["watched and polished", "two classes", "exchanged", "two classes chosen for", "the bound"]

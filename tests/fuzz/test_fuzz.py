@@ -28,7 +28,7 @@ SLOW |= dict.fromkeys(["GreedyKernelClassifier", "GreedyKernelRegressor", "parti
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_case_ends_in_a_finite_answer_or_a_sentence(name, short_selections):
+def test_a_case_ends_in_a_finite_answer_or_a_sentence(name, short_selections, two_folds):
     outcomes = [run(name, 100 + k) for k in range(SLOW.get(name, N_CASES))]
     found = [f"{case.name} {case.seed} ({case.kind}) {case.faults} {case.story}" for case in outcomes if case.faults]
     assert not found, "\n".join(found)
