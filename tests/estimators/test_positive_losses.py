@@ -103,6 +103,7 @@ def test_kernels_selected_for_counts_beat_trees() -> None:
     assert ours < 0.7 * error(HistGradientBoostingRegressor(loss="poisson", random_state=0))
 
 
+@pytest.mark.usefixtures("two_folds")
 @pytest.mark.parametrize("power", LOSSES)
 @pytest.mark.parametrize("kind", [KernelBoostingRegressor, GreedyKernelRegressor])
 def test_positive_losses_have_intervals_files_stages_and_reports(power, kind, tmp_path) -> None:

@@ -50,16 +50,16 @@ def covered(model, X, y, coverage: float) -> float:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_sets_cover_as_they_promise(name):
-    """n calibration rows know a coverage c to √(c(1 − c)/n), 3000 test rows see it to √(c(1 − c)/3000): 4σ of both.
+    """n calibration rows know a coverage c to √(c(1 − c)/n), 1000 test rows see it to √(c(1 − c)/1000): 4σ of both.
 
     Sets of one class cover as often as they are right; above that, coverage is no larger than promised.
     """
-    X, y = overlapping(200, 0)
-    X_new, y_new = overlapping(3000, 1)
+    X, y = overlapping(150, 0)
+    X_new, y_new = overlapping(1000, 1)
     model = MODELS[name].set_params(random_state=0).fit(X, y)
-    n, right = 80 if name == "held out" else 200, model.score(X_new, y_new)
+    n, right = 60 if name == "held out" else 150, model.score(X_new, y_new)
     for coverage in (0.5, 0.8, 0.9, 0.95):
-        sigma = np.sqrt(coverage * (1 - coverage) * (1 / n + 1 / 3000))
+        sigma = np.sqrt(coverage * (1 - coverage) * (1 / n + 1 / 1000))
         seen = covered(model, X_new, y_new, coverage)
         assert seen > coverage - 4 * sigma, coverage
         assert seen < max(coverage + 4 * sigma, right + 1e-3), coverage

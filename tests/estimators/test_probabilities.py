@@ -44,19 +44,20 @@ def drawn(n: int, seed: int, n_test: int = 2000) -> tuple[np.ndarray, np.ndarray
     return X[:n], y[:n], X[n:], y[n:]
 
 
+@pytest.mark.parametrize("tables", [[(60, 2)], pytest.param([(40, 0), (60, 2)], marks=pytest.mark.long)], ids=len)
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_the_log_loss_of_few_rows_is_below_that_of_the_classes_shares(name):
-    """Two tables of 40 and 60 rows. Gaps are -0.05 on average and deviate by 0.05 between tables (eight draws).
+def test_the_log_loss_of_few_rows_is_below_that_of_the_classes_shares(name, tables):
+    """Tables of 40 and 60 rows. Gaps are -0.05 on average and deviate by 0.05 between tables (eight draws).
 
-    So their mean is below 0.02 with two deviations to spare, and each of them below 0.05.
+    So the mean of two is below 0.02 with two deviations to spare, and each of them below 0.05.
     """
     gaps = []
-    for n, seed in ((40, 0), (60, 2)):
+    for n, seed in tables:
         X, y, X_test, y_test = drawn(n, seed)
         model = getattr(mercer, name)(random_state=0, **FAST.get(name, {})).fit(X, y)
         share = np.full(len(y_test), y.mean())
         gaps.append(log_loss(y_test, model.predict_proba(X_test)) - log_loss(y_test, share))
-    assert np.mean(gaps) < 0.02
+    assert len(gaps) == 1 or np.mean(gaps) < 0.02
     assert max(gaps) < 0.05
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 from typing import Any
 
@@ -35,7 +35,7 @@ from mercer.reporting.subject import Subject
 from mercer.reporting.svg import Line, Points, bars, chart, round_values, short
 from mercer.reporting.table import Table
 
-pytestmark = pytest.mark.usefixtures("two_folds")
+pytestmark = pytest.mark.usefixtures("two_folds", "few_trees")
 
 X, Y = make_friedman1(220, 5, noise=0.3, random_state=0)
 CLASSES = np.digitize(Y, [12.0, 16.0])
@@ -62,6 +62,13 @@ def targets(model):
 def made(model, **how):
     y = targets(model)
     return mercer.report(model.fit(X[LEARN], y[LEARN]), X[JUDGE], y[JUDGE], None, **how)
+
+
+@pytest.fixture
+def few_trees(monkeypatch):
+    """Pages compare a model with trees in one line; how good those are is not what is tested here."""
+    for name in ("HistGradientBoostingClassifier", "HistGradientBoostingRegressor"):
+        monkeypatch.setattr(baselines, name, partial(getattr(baselines, name), max_iter=10))
 
 
 @cache
@@ -180,8 +187,9 @@ def test_estimated_shapley_values_are_exact_where_columns_do_not_interact():
     np.testing.assert_allclose(owed, model.coef_ * (X[JUDGE][[3, 7]] - beside), rtol=0, atol=1e-10)
 
 
-def test_what_chance_may_make_is_not_called_a_fault():
+def test_what_chance_may_make_is_not_called_a_fault(monkeypatch):
     """Classes by lot: no model is better than another, no part of any column is worse, and nobody knows which."""
+    monkeypatch.undo()  # as many trees as a page has
     rng = np.random.default_rng(0)
     rows, lot = rng.normal(size=(400, 4)), rng.integers(2, size=400)
     model = mercer.KernelBoostingClassifier(kernel=Gaussian(3.0), regularization=100.0, random_state=0)

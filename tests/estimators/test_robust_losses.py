@@ -104,6 +104,7 @@ def test_the_parabola_of_a_robust_loss_lies_above_it(loss) -> None:
     assert bool((loss.value(y, f + u) <= above + 1e-12).all())
 
 
+@pytest.mark.usefixtures("two_folds")
 @pytest.mark.parametrize(("kind", "loss"), [(KernelBoostingRegressor, "huber"), (GreedyKernelRegressor, "absolute")])
 def test_robust_fits_have_intervals_and_files(loss, kind, tmp_path) -> None:
     X, _, y = rows(600, 1)

@@ -680,7 +680,7 @@ def test_exchange_follows_algorithms_1_and_3(seed):
 
 
 @over_outputs
-@pytest.mark.parametrize("lam", [1e-4, LAM, 1.0, 10.0])
+@pytest.mark.parametrize("lam", [pytest.param(1e-4, marks=pytest.mark.long), LAM, 1.0, 10.0])
 def test_exchange_never_raises_the_objective(p, lam):
     """Penalties matter: a swap that lowers the residual may raise λ‖f‖² by more, from λ = 1 on in most problems."""
     on_the_diagonal = [noisy(ExchangeBlock), noisy(MinimalResidualBlock)] if lam == LAM else []
@@ -1065,7 +1065,7 @@ def test_steps_on_a_gpu_are_those_on_a_cpu():
 
 
 @pytest.mark.usefixtures("two_folds")
-@pytest.mark.parametrize("step", [1, 2, 16])
+@pytest.mark.parametrize("step", [1, pytest.param(2, marks=pytest.mark.long), 16])
 def test_columns_alike_to_the_last_digit_of_float32_leave_a_sound_model(step):
     """A kernel so long that it is nearly linear: what is left of a column is mostly penalty and rounding."""
     rng = np.random.default_rng(0)

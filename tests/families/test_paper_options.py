@@ -20,6 +20,8 @@ from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 KERNEL, NOISE = Gaussian(1.0), 0.01
 
 

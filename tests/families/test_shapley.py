@@ -112,18 +112,19 @@ def test_a_models_values_are_those_of_all_subsets_of_its_inputs(kernel, monkeypa
     Of few inputs radial kernels look at all subsets themselves; they agree as mixtures, too.
     Some of the rows are basis vectors or share an input with one, where rough kernels have their kink.
     """
-    X, y = table()
+    X, y = table(24)
     X[5:8, 1] = X[0, 1]
-    model = mercer.GreedyKernelRegressor(12, kernel=kernel, regularization=1e-3, random_state=0).fit(X, y)
+    model = mercer.GreedyKernelRegressor(8, kernel=kernel, regularization=1e-3, random_state=0).fit(X, y)
     expansion = expansion_of(model)
-    truth = brute_force(coalition_values(expansion, X[:8]), 4)[:, :, 0]
+    rows = X[:8]
+    truth = brute_force(coalition_values(expansion, rows), 4)[:, :, 0]
     mean = brute_force(coalition_values(expansion, model.background_), 4)[:, :, 0].mean(0)
     off = 1e-10 * np.abs(expansion.expansions[0].weights).sum()
     for by_subsets in (True, False):
         monkeypatch.setattr(products, "subsets_are_faster", lambda _, answer=by_subsets: answer)
-        found = mercer.shapley_values(model, X[:8], background=None)
+        found = mercer.shapley_values(model, rows, background=None)
         np.testing.assert_allclose(found.values, truth, rtol=0, atol=off)
-        found = mercer.shapley_values(model, X[:8], background=model.background_)
+        found = mercer.shapley_values(model, rows, background=model.background_)
         np.testing.assert_allclose(found.values, truth - mean, rtol=0, atol=2 * off)
 
 

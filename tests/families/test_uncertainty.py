@@ -53,6 +53,7 @@ def test_an_exact_solution_has_the_deviations_of_a_gaussian_process_up_to_one_fa
 
 
 @over_models
+@pytest.mark.usefixtures("two_folds")
 def test_noise_and_model_are_of_the_size_of_the_errors_they_stand_for(name):
     """Noise of 0.2; errors of the function at 1000 new rows inside, within a factor of two of what the model says."""
     X_new, f, _ = smooth(1000, 1)
@@ -65,6 +66,7 @@ def test_noise_and_model_are_of_the_size_of_the_errors_they_stand_for(name):
 
 
 @over_models
+@pytest.mark.usefixtures("two_folds")
 def test_far_rows_are_uncertain(name):
     X_new, _, _ = smooth(200, 1)
     model = fitted(name)

@@ -33,6 +33,8 @@ from mercer.codec.tree import Decoder, Encoder
 from mercer.files import describe
 from mercer.kernels import Gaussian
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (60, 3))
 Y = np.sin(X[:, 0]) + X[:, 1]
