@@ -67,7 +67,7 @@ def rows(store: Store) -> Iterator[Row | Claim]:
             continue  # 432 inputs, not UCI's
         for method, (mean, spread) in zip(COLUMNS, printed, strict=True):
             ours = list(accuracies(store, name, method).values())
-            now = list(accuracies(store, name, method, "today").values())
+            now = list(accuracies(store, name, method, "today").values()) if method in OURS else []
             cells = [f"mekl13/{name}/{s}/{'coupled' if method in OURS else method}" for s in range(protocol.SPLITS)]
             yield Row("Table 2", f"{name}, {method}: accuracy, %", mean, ours, cells, now, spread, protocol.SPLITS)
             if method in (*OURS, SCALED) and not (method == SCALED and name in protocol.LARGE):
