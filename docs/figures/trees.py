@@ -1,6 +1,6 @@
 """Draw the picture of the README from ``benchmarks/peers/judged_trees.jsonl``: ``python docs/figures/trees.py``.
 
-``benchmarks/peers/foreign.py --part judge --rows 2000 --methods ours catboost lightgbm`` made the file. Errors on the
+``benchmarks/peers/foreign.py --part judge --rows 2000`` made the file. Errors on the
 splits of TabArena are those of the table in ``docs/benchmarks.md``. The script also prints the numbers that the README
 quotes.
 """
