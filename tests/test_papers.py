@@ -145,7 +145,7 @@ def test_a_cell_is_marked_once_a_function_that_it_called_has_changed(tmp_path):
     store.functions[job.kind] = functions_of(job.function, job.arguments)
     called = {"benchmarks/papers/greedy02/methods.py:minima", "src/mercer/forward/absorb.py:Block.absorb"}
     assert called <= {*store.functions[job.kind]}
-    store.keep("greedy02/x/3", job, job(), 1.0)
+    store.keep("greedy02/x/3", job, {"error": 0.1}, 1.0)
     store.write()
     kept = Store.read(store.path)
     assert kept.cells["greedy02/x/3"].keys() >= set(FIELDS)

@@ -358,7 +358,9 @@ HARD = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.long] if case.endswith("speak of") else []) for case in HARD]
+)
 def test_hopeless_settings_give_finite_answers(case, dtype):
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(60, 4)) > 0) * 1.0  # two values each: many rows are the same

@@ -28,7 +28,7 @@ def sound(tmp_path_factory):
 
 @pytest.mark.parametrize("part", range(10))
 def test_a_file_with_faults_gets_a_sentence(sound, part):
-    for seed in range(30 * part, 30 * part + 30):
+    for seed in range(20 * part, 20 * part + 20):
         fuzz.run(seed, *sound)
 
 

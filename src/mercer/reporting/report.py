@@ -153,9 +153,9 @@ def report(
     >>> import mercer
     >>> from mercer.datasets import make_smooth_regression
     >>> from mercer.kernels import Gaussian
-    >>> X, y = make_smooth_regression(400, 3, noise=0.05, random_state=0)
-    >>> model = mercer.GreedyKernelRegressor(40, kernel=Gaussian(2.0), random_state=0).fit(X[:300], y[:300])
-    >>> made = mercer.report(model, X[300:], y[300:], path=None, X_train=X[:300], y_train=y[:300])
+    >>> X, y = make_smooth_regression(200, 3, noise=0.05, random_state=0)
+    >>> model = mercer.GreedyKernelRegressor(20, kernel=Gaussian(2.0), random_state=0).fit(X[:150], y[:150])
+    >>> made = mercer.report(model, X[150:], y[150:], path=None, X_train=X[:150], y_train=y[:150])
     >>> errors = made.to_dict()["verdict"]["errors"]
     >>> errors["GreedyKernelRegressor"]["error"] < errors["linear model"]["error"]
     True
