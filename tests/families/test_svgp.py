@@ -171,7 +171,8 @@ def test_the_poisson_bound_is_one_of_counts_and_below_their_evidence():
     X = np.linspace(0, 1, 3)[:, None]
     y = rng.poisson(3.0, 3)
     kernel = 0.5 * Gaussian(1.0) + 0.1
-    model = SparseGPRegressor(3, loss="poisson", kernel=kernel, inducing=X, scale_inputs=False).fit(X, y)
+    fixed = {"kernel": kernel, "inducing": X, "scale_inputs": False, "regularization": 1.0}
+    model = SparseGPRegressor(3, loss="poisson", **fixed).fit(X, y)
     draws = rng.multivariate_normal(np.zeros(3), kernel(torch.as_tensor(X), torch.as_tensor(X)).numpy(), 200_000)
     each = np.exp(stats.poisson.logpmf(y, y.mean() * np.exp(draws)).sum(1))
     evidence, error = np.log(each.mean()), each.std() / each.mean() / math.sqrt(len(each))
@@ -193,7 +194,7 @@ def test_counts_are_predicted_better_than_by_a_linear_model_of_splines():
     mean, std = model.predict(X_test, return_std=True)
     ours, theirs = (mean_poisson_deviance(y_test, found) for found in (mean, splines.predict(X_test)))
     assert model.approximation_ == "svgp"
-    assert model.noise_ == pytest.approx(1.0)
+    assert 1.0 <= model.noise_ < 1.0 + 4 * math.sqrt(2 / 400)  # of Pearson's statistic
     assert ours < theirs
     assert np.mean(((y_test - mean) / std) ** 2) == pytest.approx(1.0, abs=0.15)
     low, high = model.predict_interval(X_test, 0.9).T
@@ -207,6 +208,34 @@ def test_counts_are_predicted_better_than_by_a_linear_model_of_splines():
     assert np.allclose(np.sqrt(np.diag(cov)), std[:5], rtol=1e-6)
     draws = model.sample_y(X_test[:5], 4000)
     assert np.allclose(draws.mean(1), mean[:5], rtol=5 * (inner[:5] / mean[:5]).max() / math.sqrt(4000) + 1e-3)
+
+
+def test_counts_that_vary_more_than_a_poisson_distribution_have_a_dispersion():
+    (X, _, mean), (X_test, _, mean_test) = counts(400, 0), counts(2000, 1)
+    rng = np.random.default_rng(3)
+    y, y_test = (rng.negative_binomial(m / 3, 0.25).astype(float) for m in (mean, mean_test))  # variance 4 × mean
+    options = {"loss": "poisson", "kernel": "gaussian", "random_state": 0}
+    model, poisson = (SparseGPRegressor(40, regularization=r, **options).fit(X, y) for r in ("auto", 1.0))
+    assert poisson.noise_ == pytest.approx(1.0)
+    # a kurtosis of 3 + 6 φ/μ makes the variance of Pearson's terms 2 + 6 · 4 / 3
+    assert model.noise_ == pytest.approx(4.0, abs=4 * 4 * math.sqrt(10 / 400))
+    errors = [mean_poisson_deviance(mean_test + 1e-9, found.predict(X_test)) for found in (model, poisson)]
+    assert errors[0] < 0.8 * errors[1]
+    low, high = model.predict_interval(X_test, 0.9).T
+    assert 0.85 < np.mean((low <= y_test) & (y_test <= high)) < 0.95
+
+
+def test_exposures_as_weights_of_rates_do_not_change_the_dispersion():
+    X, _, mean = counts(400, 0)
+    exposure = np.random.default_rng(4).uniform(0.5, 2.0, 400)
+    events = np.random.default_rng(5).poisson(mean * exposure)
+    options = {"loss": "poisson", "kernel": "gaussian", "random_state": 0, "max_iter": 5}
+    found = [
+        SparseGPRegressor(20, **options).fit(X, events / part, sample_weight=part).noise_
+        for part in (exposure, exposure / 100)
+    ]
+    assert found[0] < 1.0 + 4 * math.sqrt(2 / 400)
+    assert found[1] == pytest.approx(found[0], rel=0.05)
 
 
 @pytest.mark.long
@@ -284,7 +313,7 @@ def test_frames_files_and_clones_of_a_count_model(tmp_path):
         ({"loss": "poisson", "approximation": "spgp"}, "approximation must be 'svgp' or 'auto'"),
         ({"loss": "pinball"}, r"loss must be one of \['gamma', 'poisson', 'squared'\]"),
         ({"loss": "logistic"}, "loss must be one for regression"),
-        ({"loss": "poisson", "regularization": 0.1}, "regularization must be 'auto'"),
+        ({"loss": "poisson", "regularization": 0.0}, "regularization must be"),
         ({"approximation": "svgp", "alpha": 0.1}, "alpha must be None"),
     ],
 )

@@ -27,7 +27,7 @@ from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
 from mercer.gp.search import FinalPass, SparseSearch, best_family, noting_rows
 from mercer.gp.task import GPTask
-from mercer.kernels import Kernel, Scaled, as_kernel
+from mercer.kernels import Gaussian, Kernel, Scaled, as_kernel
 from mercer.parts import require
 from mercer.preprocessing.duplicates import MERGED_ROWS, agreed_plan, collect_small_table, exact_sums, fitting_group
 from mercer.preprocessing.inputs import InputMap, find_inputs
@@ -244,11 +244,15 @@ class SparseGP(BaseKernelEstimator):
 
         `latent` makes a kernel for standardised targets one for latent functions.
         """
+        if self._tunes() and isinstance(self.kernel, str) and self.kernel == "auto":
+            return best_family(task, evidence, latent, self.ard, self.tuning_rows, free, self.length_scale_prior)
+        return self._plain_start(task, latent)
+
+    def _plain_start(self, task: GPTask, latent: Callable[[Kernel], Kernel] = lambda kernel: kernel) -> Kernel:
+        """The kernel at which a search starts if no families are compared: "auto" is a Gaussian kernel."""
         if not (isinstance(self.kernel, str) and self._tunes()):
             return self._plain_kernel()
-        if self.kernel == "auto":
-            return best_family(task, evidence, latent, self.ard, self.tuning_rows, free, self.length_scale_prior)
-        family = named_family(self.kernel)
+        family = Gaussian if self.kernel == "auto" else named_family(self.kernel)
         if family is None:
             return latent(Scaled(as_kernel(self.kernel)))
         return latent(plain_start(family, spread_rows(task.data), self.ard))

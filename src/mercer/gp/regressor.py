@@ -38,6 +38,7 @@ from mercer.evidence.starts import (
 )
 from mercer.forward.criteria import Criterion
 from mercer.forward.uncertainty import BasisDistances
+from mercer.gp.dispersion import dispersion
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import LogNormalMean, leave_one_out_intervals, positive_intervals, predictive_noise
 from mercer.gp.model import FittedGP, fitted_attributes
@@ -97,10 +98,11 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
     loss : "squared", "poisson" or "gamma", default "squared"
         Gaussian targets, counts, or positive numbers of constant coefficient of variation. The last two have the mean
         exp(f), and need ``approximation="svgp"`` ("auto" takes it) and a single output. Counts may be rates, with
-        exposures as `sample_weight`.
+        exposures as `sample_weight`. The variance of counts is φ ≥ 1 times their mean; φ is measured on rows that are
+        left out.
     regularization : float or "auto", default "auto"
         Noise variance σ² of the standardised targets; a number stays as it is. For "gamma" it is the squared
-        coefficient of variation; "poisson" has none.
+        coefficient of variation, for "poisson" the dispersion φ (below): 1 is the Poisson distribution.
     alpha : None, float or array of shape (n,), default None
         Known noise variance of each training row, in squared units of the targets, which is added to σ². It is
         scikit-learn's `alpha`. Predictions for new targets add σ² alone.
@@ -115,7 +117,7 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         The prior used: what "auto" chose.
     noise_ : float
         Noise variance in squared units of the targets; for other losses than "squared" the dispersion φ: targets of
-        mean μ have the variance φμ for "poisson" (φ = 1) and φμ² for "gamma".
+        mean μ have the variance φμ for "poisson" and φμ² for "gamma".
     predictive_noise_ : float
         Noise variance that predictions add to the function's variance: `noise_`, but for "variational" the one of
         largest leave-one-out likelihood, since its evidence charges the unexplained variance to the noise.
@@ -158,6 +160,7 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         if loss.link == "log":
             require(given.y.ndim == 1, "y", f"one column for loss={loss.short_name!r}", given.y.shape)
             targets = PositiveTargets.of_power(given.y, given.weight, loss.variance_power(), given.shard)
+        rows_per_weight = _rows_per_weight(given)
         unit = float(targets.scale)  # its square may overflow, and the noise is infinite then
         given, both = merged(given, np.column_stack([targets.encode(given.y), known / unit / unit]))
         Y, *noise = np.split(both, [both.shape[1] - known.shape[1]], axis=1)
@@ -173,7 +176,7 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
             model = to_numpy(self._dense(task) if approximation.dense else self._sparse(task))
             intervals, squared_unit = leave_one_out_intervals(model, approximation, task.data, given), unit * unit
         else:
-            model = to_numpy(self._latent(task, _likelihood(loss, targets)))
+            model = to_numpy(self._latent(task, loss, targets, rows_per_weight))
             intervals = positive_intervals(model, loss, task.data, given)
             squared_unit = float(np.exp((2 - loss.variance_power()) * targets.mean[0]))
         attributes = fitted_attributes([model], given, inputs, task.data.plan)
@@ -198,8 +201,6 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         require(fits, "approximation", f"'svgp' or 'auto' for loss={loss.short_name!r}", self.approximation)
         plain = self.alpha is None or not approximation.stochastic
         require(plain, "alpha", "None where approximation is 'svgp'", self.alpha)
-        fixed = isinstance(loss, Poisson) and self._noise_given() is not None
-        require(not fixed, "regularization", "'auto' for loss='poisson', which has no noise", self.regularization)
         return approximation
 
     def _automatic(self) -> str:
@@ -281,7 +282,7 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
 
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()
-        left_open = self._noise_given() is None and not isinstance(self._loss(), Poisson)  # counts have no noise
+        left_open = self._noise_given() is None and not isinstance(self._loss(), Poisson)  # theirs is found before
         if left_open and (self._tunes() or self.alpha is not None):
             free.add("noise")  # a start includes the known noise of rows
         return free | ({"basis"} if self._moves(approximation) else set())
@@ -307,14 +308,25 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
             return replace(model, predictive_noise=noise)
         return model
 
-    def _latent(self, task: GPTask, likelihood: Likelihood) -> FittedGP:
+    def _latent(self, task: GPTask, loss: Loss, targets: RealTargets, rows_per_weight: float) -> FittedGP:
         """SVGP with a likelihood that is not Gaussian: maximise the bound, then make passes over all rows."""
-        free = self._free(task.approximation)
-        evidence = StochasticEvidence(likelihood, inputs="basis" in free)
+        free, counts = self._free(task.approximation), isinstance(loss, Poisson)
+        noise = (
+            self._count_noise(task, loss, targets, rows_per_weight) if counts else self._noise_given() or PLAIN_NOISE
+        )
+        evidence = StochasticEvidence(Likelihood.of(loss, noise if counts else None), inputs="basis" in free)
         kernel = self._with_mean(self._first_kernel(task, evidence, free))
-        noise = likelihood.noise if likelihood.noise is not None else self._noise_given() or PLAIN_NOISE
-        start = self._point(kernel, noise, task.data, noisy=likelihood.noise is None)
+        start = self._point(kernel, noise, task.data, noisy=not counts)
         return self._maximise(task, evidence, partial(evidence.posterior, rng=task.rng), start, free)[0]
+
+    def _count_noise(self, task: GPTask, loss: Loss, targets: RealTargets, rows_per_weight: float) -> float:
+        """The dispersion of counts, given or measured, in units of their mean."""
+        given, unit = self._noise_given(), float(np.exp(-targets.mean[0]))
+        if given is not None:
+            return given * unit
+        start = self._point(self._with_mean(self._plain_start(task)), unit, task.data, noisy=False)
+        free = self._free(task.approximation)
+        return dispersion(task, loss, start, free, self.length_scale_prior, rows_per_weight)
 
     def _dense(self, task: GPTask) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
@@ -397,7 +409,7 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         if self._loss().quadratic:
             value = sparse_posterior(kernel, float(noise[0]), basis, data, approximation)[1]
         else:
-            evidence = StochasticEvidence(_likelihood(self._loss(), self.targets_))
+            evidence = StochasticEvidence(Likelihood.of(self._loss()))
             value = evidence.posterior(data, Point(kernel, float(noise[0]), basis), np.random.default_rng(0))[1]
         return value - len(Y) * _log_unit(self._loss(), self.targets_)
 
@@ -487,9 +499,12 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         return values[:, 0] if self.targets_.flat else values
 
 
-def _likelihood(loss: Loss, targets: RealTargets) -> Likelihood:
-    """The likelihood of coded targets: counts in units of their mean have a dispersion of one over it."""
-    return Likelihood.of(loss, float(np.exp(-targets.mean[0])) if isinstance(loss, Poisson) else None)
+def _rows_per_weight(given: TableData) -> float:
+    """Rows of a unit of weight: one for counts, whose weights repeat rows. Weights of rates are exposures."""
+    total = given.shard.total
+    if total(float((given.y != np.floor(given.y)).sum())) == 0:
+        return 1.0
+    return total(len(given.alive)) / total(float(given.weight.sum()))
 
 
 def _log_unit(loss: Loss, targets: RealTargets) -> float:
