@@ -62,7 +62,7 @@ NAMED = pytest.mark.parametrize(("likelihood", "targets"), LIKELIHOODS, ids=lamb
 def test_one_full_natural_gradient_step_reaches_the_collapsed_bound():
     data, Z = sample()
     bound = Bound(data, Likelihood(Squared()), Point(KERNEL, 0.05, Z))
-    for q in (NaturalParameters.prior(6, 1, "cpu"), some_q(6)):
+    for q in (NaturalParameters.start(6, 1, "cpu"), some_q(6)):
         reached = bound.sums(q.toward(bound.sums(q).best, 1.0))
         collapsed = sparse_evidence(KERNEL, 0.05, Z, data, Variational())
         # sums of n terms of size |y|²/2σ² and products of m × m matrices of condition |Λ|
@@ -147,7 +147,7 @@ def test_expectations_are_those_of_fine_quadrature_and_their_slopes_those_of_aut
 def test_the_best_q_has_no_slope_left_and_is_a_lower_bound(likelihood, targets):
     data, Z = sample(targets=targets, weighted=False)
     bound = Bound(data, likelihood, Point(KERNEL, 0.3, Z))
-    q, value = bound.maximised(NaturalParameters.prior(6, 1, "cpu"))
+    q, value = bound.maximised(NaturalParameters.start(6, 1, "cpu"))
     best = bound.sums(q).best
     assert torch.allclose(q.precision, best.precision, rtol=1e-3, atol=1e-3)
     assert torch.allclose(q.shift, best.shift, rtol=1e-3, atol=1e-3)
@@ -208,6 +208,15 @@ def test_counts_are_predicted_better_than_by_a_linear_model_of_splines():
     assert np.allclose(np.sqrt(np.diag(cov)), std[:5], rtol=1e-6)
     draws = model.sample_y(X_test[:5], 4000)
     assert np.allclose(draws.mean(1), mean[:5], rtol=5 * (inner[:5] / mean[:5]).max() / math.sqrt(4000) + 1e-3)
+
+
+def test_steps_converge_under_a_kernel_of_large_variance():
+    # the mean count under the prior is exp(v/2), 5e8 here; from there 50 steps fall short
+    data, Z = sample(400, 60, lambda Y: torch.round(4 * Y.exp()) / 4, weighted=False)
+    bound = Bound(data, Likelihood(Poisson(), 0.25), Point(40.0 * Gaussian(3.0), 0.25, Z), uses=10)
+    q, value = bound.maximised(NaturalParameters.start(60, 1, "cpu"))
+    _, further = bound.maximised(q)
+    assert value == pytest.approx(further, abs=1e-6 * 400)
 
 
 def test_counts_that_vary_more_than_a_poisson_distribution_have_a_dispersion():
