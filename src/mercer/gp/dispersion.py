@@ -77,7 +77,7 @@ def dispersion(
                 break
         return phi
 
-    return data.rows.shard.group.first(found)
+    return task.data.rows.shard.group.first(found)
 
 
 def _pearson(mean: np.ndarray, data: Sample, rows_per_weight: float) -> float:
