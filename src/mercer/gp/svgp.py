@@ -56,8 +56,8 @@ STEPS = 10
 #: batches. After 1000 steps on protein with 512 inducing inputs lengths of 0.1 and 0.03 reach a bound of −1.041 nats a
 #: row, 0.3 and 0.03 −1.061; on elevators, after 2000, −0.227 and −0.241.
 NATURAL_RATE, ADAM = 0.1, AdamSteps(rate=0.03, slow_lengths=True)
-#: Most natural-gradient steps on all rows, and the gain, in nats a row, at which they end. The last gains are a hundredth
-#: of those before; with 1e-9 fits of counts take 1.1 to 1.6 times as long.
+#: Most natural-gradient steps on all rows, and the gain, in nats a row, at which they end. The last gains are each a
+#: hundredth of the one before; with 1e-9 fits of counts take 1.1 to 1.6 times as long.
 MAX_STEPS, TOL = 50, 1e-7
 #: Precision of q at the first of these steps.
 FIRST_PRECISION = 1e6
