@@ -19,7 +19,17 @@ from functools import cache
 from typing import Any
 
 from mercer.codegen.cpu import ClosedForm
-from mercer.codegen.vector_code import FLOAT, INT, LANES, SMALL, WIDE, WIDTH, Writer, constant
+from mercer.codegen.vector_code import (
+    DOUBLE_REGISTER,
+    FLOAT,
+    INT,
+    LANES,
+    SMALL,
+    WIDE,
+    WIDTH,
+    Writer,
+    constant,
+)
 
 #: Rows at a time.
 ROWS = 8 if WIDE else 6
@@ -220,29 +230,30 @@ def _added(w: Writer, form: ClosedForm, x: Any, z: Any, total: Any) -> Any:
     return w.times_plus(x, z, total)
 
 
-def thin() -> Callable[..., None]:
-    """The compiled product of LANES columns with a matrix, which is read once."""
+def thin(double: bool) -> Callable[..., None]:
+    """The compiled product of LANES columns with a matrix of single or double precision, which is read once."""
     with _lock:
-        return _thin()
+        return _thin(double)
 
 
 @cache
-def _thin() -> Callable[..., None]:
+def _thin(double: bool) -> Callable[..., None]:
     """Rows (groups · LANES, each `length` numbers after the last), columns (LANES × strips · WIDTH), their products.
 
     Four rows and four columns have sixteen sums, which together with the operands fill the registers of NEON.
     """
-    w = Writer("thin", "fiifif")
+    w = Writer("thin", "diidid" if double else "fiifif")
+    kind = DOUBLE_REGISTER if double else SMALL
     b, (rows, groups, length, right, strips, out) = w.build, w.function.args
     with w.loop(groups) as (group, _, _):
         first = b.mul(group, INT(LANES))
         here = [w.place(rows, (b.add(first, INT(r)), length)) for r in range(LANES)]
         there = [w.place(right, (b.mul(strips, INT(c)), WIDTH)) for c in range(LANES)]
-        with w.loop(strips, (constant(0.0, SMALL),) * LANES**2) as (strip, sums, following):
+        with w.loop(strips, (constant(0.0, kind),) * LANES**2) as (strip, sums, following):
             at = b.mul(strip, INT(WIDTH))
-            for k in range(0, WIDTH, LANES):
-                xs = [w.load(w.place(row, at, k), SMALL) for row in here]
-                vs = [w.load(w.place(column, at, k), SMALL) for column in there]
+            for k in range(0, WIDTH, kind.count):
+                xs = [w.load(w.place(row, at, k), kind) for row in here]
+                vs = [w.load(w.place(column, at, k), kind) for column in there]
                 pairs = [(x, v) for x in xs for v in vs]
                 sums = [w.times_plus(x, v, total) for (x, v), total in zip(pairs, sums, strict=True)]
             following += sums

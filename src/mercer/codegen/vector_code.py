@@ -22,6 +22,8 @@ VECTOR, SMALL = ir.VectorType(FLOAT, WIDTH), ir.VectorType(FLOAT, LANES)
 POINTER = FLOAT.as_pointer()
 DOUBLE = ir.DoubleType()
 DOUBLES = ir.VectorType(DOUBLE, 16)
+#: Numbers of double precision that fill a register: 128 bits of NEON, 256 of a CPU with AVX-512.
+DOUBLE_REGISTER = ir.VectorType(DOUBLE, LANES if WIDE else LANES // 2)
 #: Bits below the exponent of a number, the integers of its size, and LLVM's name for it.
 MANTISSA, INTEGERS, NAMES = {FLOAT: 23, DOUBLE: 52}, {FLOAT: INT32, DOUBLE: INT}, {FLOAT: "f32", DOUBLE: "f64"}
 #: Kinds of arguments: an array of numbers (single, double), an integer, a number; to LLVM and to Python.
