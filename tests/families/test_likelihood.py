@@ -15,7 +15,7 @@ from sklearn.metrics import log_loss
 
 from mercer import KernelBoostingClassifier
 from mercer.forward.solve.exact import exact_likelihood
-from mercer.kernels import Bias, Gaussian, Matern32
+from mercer.kernels import Bias, Gaussian, Linear, Matern32
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.selection.likelihood import TOLERANCE, KernelLikelihood
 from tests.families.test_refinement_stages import problem_of
@@ -127,3 +127,9 @@ def test_left_out_rows_of_separate_classes_have_values_like_their_neighbours(lam
     left_out, values = found.left_out[:, 0].numpy() * y, found.values[:, 0].numpy() * y
     assert (left_out > 0).all()
     assert left_out.mean() > 0.5 * values.mean()
+
+
+def test_a_linear_kernel_of_rows_that_are_all_the_same_tells_classes_by_their_shares() -> None:
+    X, y = np.full((60, 2), 3.0), np.repeat(["a", "b", "c"], [30, 20, 10])
+    model = KernelBoostingClassifier(kernel=Linear(), loss="logistic", random_state=0).fit(X, y)
+    assert np.allclose(model.predict_proba(X[:1]), [[1 / 2, 1 / 3, 1 / 6]], atol=1e-3)

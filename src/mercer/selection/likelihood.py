@@ -64,7 +64,8 @@ class KernelLikelihood:
         shift = lam / self.curvature
         shifted = K.clone()
         shifted.diagonal().add_(shift)
-        factor = float32_factor(shifted, shift / float(K.diagonal().max()))
+        largest = float(K.diagonal().max())  # zero if a linear kernel sees rows that are all the same
+        factor = float32_factor(shifted, shift / largest) if largest > 0 else None
         self.factor = cholesky(shifted)[0] if factor is None else factor
 
     def fit(self, start: Tensor | None = None, expired: Callable[[], bool] = lambda: False) -> LikelihoodFit:
