@@ -45,8 +45,8 @@ LOG2E = math.log2(math.e)
 #: The logarithm of e to the base of `fast_exp`: e^x = fast_exp(EXP_BASE_FACTOR · x).
 EXP_BASE_FACTOR = 1.0 if torch.backends.mkl.is_available() else LOG2E
 _local = threading.local()
-#: Largest size of a buffer in numbers: larger arrays are too rare to be held.
-LARGEST = 1 << 22
+#: Sizes of a buffer in numbers: larger arrays are too rare to be held, and smaller ones are made sooner than found.
+SMALLEST, LARGEST = 1 << 12, 1 << 22
 #: Numbers that several passes go over at a time, so that they stay in the processor's cache.
 CACHED_VALUES = 200_000
 #: Slots of buffers: two temporaries of a profile, the tile itself, and the features of a mixture's block.
@@ -90,10 +90,10 @@ def cached_rows(row: int, like: Tensor) -> int:
 
 
 def thread_buffer(like: Tensor, slot: int, shape: tuple[int, ...] | None = None) -> Tensor | None:
-    """A buffer like `like` (or of `shape`) that the next call overwrites; None on a GPU or if too large."""
+    """A buffer like `like` (or of `shape`) that the next call overwrites; None on a GPU and for other sizes."""
     shape = tuple(like.shape) if shape is None else shape
     key, size = (slot, like.dtype), math.prod(shape)
-    if like.device.type != "cpu" or size > LARGEST:
+    if like.device.type != "cpu" or not SMALLEST <= size <= LARGEST:
         return None
     buffers: dict[tuple[int, torch.dtype], Tensor] = _local.__dict__.setdefault("buffers", {})
     if key not in buffers or not size <= buffers[key].numel() <= 4 * size + 4096:
