@@ -23,6 +23,7 @@ from mercer.gp.model import FittedGP
 from mercer.gp.svgp import Likelihood, StochasticEvidence
 from mercer.gp.task import GPTask, choose_rows
 from mercer.losses import Loss
+from mercer.preprocessing.read import TableData
 
 #: Rows and inducing inputs of the fits, and their steps.
 ROWS, INDUCING, STEPS = 1000, 50, 20
@@ -32,12 +33,20 @@ FITS, LEAST_FALL = 6, 0.1
 SHARE = 0.2
 
 
+def rows_per_weight(given: TableData) -> float:
+    """Rows of a unit of weight: one for counts, whose weights repeat rows. Weights of rates are exposures."""
+    total = given.shard.total
+    if total(float((given.y != np.floor(given.y)).sum())) == 0:
+        return 1.0
+    return total(len(given.alive)) / total(float(given.weight.sum()))
+
+
 def dispersion(
-    task: GPTask, loss: Loss, start: Point, free: set[str], length_scale_prior: float | None, rows_per_weight: float
+    task: GPTask, loss: Loss, start: Point, free: set[str], length_scale_prior: float | None, per_weight: float
 ) -> float:
     """φ in units of the coded targets, at least `start.noise`, the unit of counts.
 
-    A unit of weight is `rows_per_weight` rows: one where weights repeat rows, another number where they are exposures.
+    A unit of weight is `per_weight` rows: one where weights repeat rows, another number where they are exposures.
     """
     data, rng, n = task.data, task.rng, task.data.n_alive
     if n > ROWS or data.rows.shard.divided:
@@ -69,10 +78,10 @@ def dispersion(
         return np.exp(LogNormalMean(mean, cov[:, 0], phi, loss.variance_power()).location)
 
     def found() -> float:
-        phi = max(_pearson(np.ones((data.n_rows, 1)), data, rows_per_weight), least)
+        phi = max(_pearson(np.ones((data.n_rows, 1)), data, per_weight), least)
         for _ in range(FITS):
             last, mean = phi, without_each_row(phi)
-            phi = min(max(_pearson(mean, data, rows_per_weight), least), last)
+            phi = min(max(_pearson(mean, data, per_weight), least), last)
             if phi > (1 - LEAST_FALL) * last or clock.expired():
                 break
         return phi
@@ -80,7 +89,7 @@ def dispersion(
     return task.data.rows.shard.group.first(found)
 
 
-def _pearson(mean: np.ndarray, data: Sample, rows_per_weight: float) -> float:
+def _pearson(mean: np.ndarray, data: Sample, per_weight: float) -> float:
     """Σ w (y − μ)²/μ over Σ w y/μ."""
     Y, weight = data.Y.double().cpu().numpy(), data.weight.double().cpu().numpy()[:, None]
-    return float((weight * (Y - mean) ** 2 / mean).sum() / (weight * Y / mean).sum() / rows_per_weight)
+    return float((weight * (Y - mean) ** 2 / mean).sum() / (weight * Y / mean).sum() / per_weight)

@@ -38,7 +38,7 @@ from mercer.evidence.starts import (
 )
 from mercer.forward.criteria import Criterion
 from mercer.forward.uncertainty import BasisDistances
-from mercer.gp.dispersion import dispersion
+from mercer.gp.dispersion import dispersion, rows_per_weight
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import LogNormalMean, leave_one_out_intervals, positive_intervals, predictive_noise
 from mercer.gp.model import FittedGP, fitted_attributes
@@ -160,23 +160,18 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         if loss.link == "log":
             require(given.y.ndim == 1, "y", f"one column for loss={loss.short_name!r}", given.y.shape)
             targets = PositiveTargets.of_power(given.y, given.weight, loss.variance_power(), given.shard)
-        rows_per_weight = _rows_per_weight(given)
+        per_weight = rows_per_weight(given)
         unit = float(targets.scale)  # its square may overflow, and the noise is infinite then
         given, both = merged(given, np.column_stack([targets.encode(given.y), known / unit / unit]))
         Y, *noise = np.split(both, [both.shape[1] - known.shape[1]], axis=1)
-        inputs, task = self._task(
-            given,
-            Y,
-            approximation,
-            clock,
-            relative=self._noise_given() is None and self.alpha is None and not isinstance(loss, Poisson),
-            noise=None if self.alpha is None else noise[0][:, 0],
-        )
+        relative = self._noise_given() is None and self.alpha is None and not isinstance(loss, Poisson)
+        of_rows = None if self.alpha is None else noise[0][:, 0]
+        inputs, task = self._task(given, Y, approximation, clock, relative=relative, noise=of_rows)
         if loss.quadratic:
             model = to_numpy(self._dense(task) if approximation.dense else self._sparse(task))
             intervals, squared_unit = leave_one_out_intervals(model, approximation, task.data, given), unit * unit
         else:
-            model = to_numpy(self._latent(task, loss, targets, rows_per_weight))
+            model = to_numpy(self._latent(task, loss, targets, per_weight))
             intervals = positive_intervals(model, loss, task.data, given)
             squared_unit = float(np.exp((2 - loss.variance_power()) * targets.mean[0]))
         attributes = fitted_attributes([model], given, inputs, task.data.plan)
@@ -308,25 +303,23 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
             return replace(model, predictive_noise=noise)
         return model
 
-    def _latent(self, task: GPTask, loss: Loss, targets: RealTargets, rows_per_weight: float) -> FittedGP:
+    def _latent(self, task: GPTask, loss: Loss, targets: RealTargets, per_weight: float) -> FittedGP:
         """SVGP with a likelihood that is not Gaussian: maximise the bound, then make passes over all rows."""
         free, counts = self._free(task.approximation), isinstance(loss, Poisson)
-        noise = (
-            self._count_noise(task, loss, targets, rows_per_weight) if counts else self._noise_given() or PLAIN_NOISE
-        )
+        noise = self._count_noise(task, loss, targets, per_weight) if counts else self._noise_given() or PLAIN_NOISE
         evidence = StochasticEvidence(Likelihood.of(loss, noise if counts else None), inputs="basis" in free)
         kernel = self._with_mean(self._first_kernel(task, evidence, free))
         start = self._point(kernel, noise, task.data, noisy=not counts)
         return self._maximise(task, evidence, partial(evidence.posterior, rng=task.rng), start, free)[0]
 
-    def _count_noise(self, task: GPTask, loss: Loss, targets: RealTargets, rows_per_weight: float) -> float:
+    def _count_noise(self, task: GPTask, loss: Loss, targets: RealTargets, per_weight: float) -> float:
         """The dispersion of counts, given or measured, in units of their mean."""
         given, unit = self._noise_given(), float(np.exp(-targets.mean[0]))
         if given is not None:
             return given * unit
         start = self._point(self._with_mean(self._plain_start(task)), unit, task.data, noisy=False)
         free = self._free(task.approximation)
-        return dispersion(task, loss, start, free, self.length_scale_prior, rows_per_weight)
+        return dispersion(task, loss, start, free, self.length_scale_prior, per_weight)
 
     def _dense(self, task: GPTask) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
@@ -497,14 +490,6 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         if isinstance(self.targets_, PositiveTargets):
             values = np.exp(np.minimum(values, self.targets_.mean[:, None] + FAR_MEANS))
         return values[:, 0] if self.targets_.flat else values
-
-
-def _rows_per_weight(given: TableData) -> float:
-    """Rows of a unit of weight: one for counts, whose weights repeat rows. Weights of rates are exposures."""
-    total = given.shard.total
-    if total(float((given.y != np.floor(given.y)).sum())) == 0:
-        return 1.0
-    return total(len(given.alive)) / total(float(given.weight.sum()))
 
 
 def _log_unit(loss: Loss, targets: RealTargets) -> float:
