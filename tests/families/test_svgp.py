@@ -234,6 +234,17 @@ def test_counts_that_vary_more_than_a_poisson_distribution_have_a_dispersion():
     assert 0.85 < np.mean((low <= y_test) & (y_test <= high)) < 0.95
 
 
+def test_counts_among_which_few_rows_are_not_zero_have_a_model():
+    X = np.random.default_rng(0).normal(size=(3000, 2))
+    y = np.zeros(3000)
+    y[[5, 2500]] = 1.0  # of 1000 rows that measure the dispersion perhaps none
+    for seed in range(2):
+        options = {"loss": "poisson", "kernel": "gaussian", "max_iter": 1, "random_state": seed}
+        model = SparseGPRegressor(10, **options).fit(X, y)
+        assert model.noise_ == pytest.approx(1.0)
+        assert model.predict(X).mean() == pytest.approx(2 / 3000, rel=0.5)
+
+
 def test_exposures_as_weights_of_rates_do_not_change_the_dispersion():
     X, _, mean = counts(400, 0)
     exposure = np.random.default_rng(4).uniform(0.5, 2.0, 400)

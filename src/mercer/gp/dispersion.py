@@ -90,6 +90,7 @@ def dispersion(
 
 
 def _pearson(mean: np.ndarray, data: Sample, per_weight: float) -> float:
-    """Σ w (y − μ)²/μ over Σ w y/μ."""
+    """Σ w (y − μ)²/μ over Σ w y/μ; zero where nothing was counted, which tells nothing."""
     Y, weight = data.Y.double().cpu().numpy(), data.weight.double().cpu().numpy()[:, None]
-    return float((weight * (Y - mean) ** 2 / mean).sum() / (weight * Y / mean).sum() / per_weight)
+    counted = float((weight * Y / mean).sum())
+    return float((weight * (Y - mean) ** 2 / mean).sum()) / counted / per_weight if counted > 0 else 0.0

@@ -5,7 +5,8 @@ With latent variance :math:`v_i = (k_{ii} - q_{ii}) + g_i`, g the part that the 
 :math:`h_i = g_i/\Lambda_i`. Without row i its residual is :math:`r_i/(1 - h_i)` and g becomes :math:`g_i/(1 - h_i)`.
 
 Positive targets have means exp(f). Their moments and intervals are in units of the mean target. A target of mean μ has
-the variance φ μ^p: p = 1 for counts, whose φ is one over the mean count, and p = 2 for the gamma distribution.
+the variance φ μ^p: p = 1 for counts, whose φ is their dispersion over the mean count, and p = 2 for the gamma
+distribution.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         if loss.link == "log":
             require(given.y.ndim == 1, "y", f"one column for loss={loss.short_name!r}", given.y.shape)
             targets = PositiveTargets.of_power(given.y, given.weight, loss.variance_power(), given.shard)
-        per_weight = rows_per_weight(given)
+        per_weight = rows_per_weight(given) if isinstance(loss, Poisson) else 1.0
         unit = float(targets.scale)  # its square may overflow, and the noise is infinite then
         given, both = merged(given, np.column_stack([targets.encode(given.y), known / unit / unit]))
         Y, *noise = np.split(both, [both.shape[1] - known.shape[1]], axis=1)

@@ -101,7 +101,7 @@ def _poisson(y: Tensor, noise: Tensor) -> Tensor:
 
 
 #: c(y, φ) of log p(y | f) = −V(y, f)/φ + c(y, φ), by loss: φ is the variance of a Gaussian, 1/shape of a gamma
-#: distribution, and one over the mean count, which is the unit of counts.
+#: distribution, and the dispersion of counts over the mean count, which is their unit.
 CONSTANTS: dict[type[Loss], Callable[[Tensor, Tensor], Tensor]] = {
     Squared: _gaussian,
     Gamma: _gamma,
