@@ -84,13 +84,12 @@ def made(method: str) -> Any:
     if method == "svgp":
         return SparseGPRegressor(loss="poisson", random_state=0)
     if method in ("plain", "splines"):
-        steps = [plain("regression").steps[0]]
+        columns = plain("regression")[0]
         if method == "splines":
             numeric = make_column_selector(dtype_include="number")
             curves = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), SplineTransformer())
-            steps = [("columns", make_union(steps[0][1], make_column_transformer((curves, numeric))))]
-        search = GridSearchCV(PoissonRegressor(max_iter=1000), {"alpha": np.logspace(-4, 2, 7)})
-        return plain("regression").set_params(steps=[*steps, ("search", search)])
+            columns = make_union(columns, make_column_transformer((curves, numeric)))
+        return make_pipeline(columns, GridSearchCV(PoissonRegressor(max_iter=1000), {"alpha": np.logspace(-4, 2, 7)}))
     trees = Trees(method, "regression")
     trees.model.set_params(**{"loss" if method == "histgb" else "objective": "poisson"})
     return trees

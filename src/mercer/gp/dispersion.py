@@ -20,8 +20,9 @@ from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import Point
 from mercer.gp.leave_one_out import LogNormalMean, leave_one_out_latent
 from mercer.gp.model import FittedGP
+from mercer.gp.search import SparseSearch
 from mercer.gp.svgp import Likelihood, StochasticEvidence
-from mercer.gp.task import GPTask, choose_rows
+from mercer.gp.task import GPTask
 from mercer.losses import Loss
 from mercer.preprocessing.read import TableData
 
@@ -55,20 +56,10 @@ def dispersion(
 
     def fitted(phi: float) -> FittedGP:
         same_rng = np.random.default_rng(seed)
-        index = choose_rows("k-means++", data, start.kernel, phi, INDUCING, same_rng)
-        Z = data.rows.take(index).to(data.plan.device, data.plan.dtype)
+        part = replace(task, data=data, inducing="k-means++", n_inducing=INDUCING, n_restarts=0, rng=same_rng)
         evidence = StochasticEvidence(Likelihood.of(loss, phi), inputs=False)
-        at = evidence.search(
-            replace(start, noise=phi, basis=Z),
-            data,
-            rng=same_rng,
-            free=free & {"kernel"},
-            max_iter=STEPS,
-            tol=0.0,
-            length_scale_prior=length_scale_prior,
-            clock=clock,
-            callback=None,
-        )
+        search = SparseSearch(part, evidence, free & {"kernel"}, STEPS, 0.0, length_scale_prior, clock)
+        index, at = search.run(replace(start, noise=phi))
         posterior, value = evidence.posterior(data, at, same_rng)
         return FittedGP(at.kernel, phi, posterior, value, index, at.why)
 
