@@ -7,7 +7,9 @@ a column matters. Model selection chooses the kind. A `Bend` maps only the colum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -113,32 +115,44 @@ class ColumnMap:
 
     def __call__(self, X: Tensor) -> Tensor:
         """Map rows; the result is finite for finite values, and monotone."""
-        centre, width, mean, spread = self._units(X)
-        return (self._shape((X - centre) / width) - mean) / spread
+        centre, width, mean, spread, *curve = self._like(X)
+        return (self._shape((X - centre) / width, curve) - mean) / spread
 
     def inverse(self, Z: Tensor) -> Tensor:
         """Return the original rows; normal scores beyond the fitted range return its end."""
-        centre, width, mean, spread = self._units(Z)
+        centre, width, mean, spread, *curve = self._like(Z)
         z = Z * spread + mean
         if self.kind == "bend":
             z = torch.sinh(z)
         elif self.kind == "clip":
             inside = (z / REACH).clamp(-1 + 1e-12, 1 - 1e-12)
             z = REACH * inside / (1 - inside.square()).sqrt()
-        elif self.kind == "scores" and self.knots is not None and self.levels is not None:
-            z = _interpolated(z, *_like(z, self.levels, self.knots))
+        elif self.kind == "scores":
+            z = _interpolated(z, *curve[::-1])
         return z * width + centre
 
-    def _units(self, X: Tensor) -> list[Tensor]:
-        return _like(X, self.centre, self.width, self.mean, self.spread)
+    def _like(self, X: Tensor) -> list[Tensor]:
+        """All numbers in the precision of `X`, on its device."""
+        parts = self._tensors
+        there = X.dtype == parts[0].dtype and X.device == parts[0].device
+        return parts if there else [part.to(X) for part in parts]
 
-    def _shape(self, z: Tensor) -> Tensor:
+    @cached_property
+    def _tensors(self) -> list[Tensor]:
+        """All numbers in double precision; a fitted model holds arrays."""
+        parts = self.centre, self.width, self.mean, self.spread, self.knots, self.levels
+        return [torch.as_tensor(part).double() for part in parts if part is not None]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def _shape(self, z: Tensor, curve: list[Tensor]) -> Tensor:
         if self.kind == "bend":
             return torch.asinh(z)
         if self.kind == "clip":
             return z / torch.hypot(torch.ones_like(z), z / REACH)  # no square of a large number
-        if self.kind == "scores" and self.knots is not None and self.levels is not None:
-            return _interpolated(z, *_like(z, self.knots, self.levels))
+        if self.kind == "scores":
+            return _interpolated(z, *curve)
         return z
 
 
@@ -165,10 +179,6 @@ def fit_column_map(kind: str, X: Tensor, weight: Tensor, kept: Tensor | None = N
     scale = mapped_range / original_range.where(original_range > 0, 1.0)
     spread = torch.where(straight & seen, scale, spread)
     return ColumnMap(kind, centre, width, mean, spread, knots, levels)
-
-
-def _like(X: Tensor, *parts: Tensor) -> list[Tensor]:
-    return [torch.as_tensor(part).to(X) for part in parts]
 
 
 def _units(kind: str, X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

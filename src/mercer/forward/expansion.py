@@ -66,7 +66,7 @@ class Expansion:
     def at_few_rows(self, X: Tensor) -> Tensor:
         """f at a few rows in a CPU's memory, n × p, without a plan; the kernel is bound to its basis vectors once."""
         columns, W = self._bound
-        return columns.product(self.inputs.kernel_rows(X, W), W)
+        return columns.product_of_few(self.inputs.kernel_rows(X, W), W)
 
     @cached_property
     def _bound(self) -> tuple[Columns, Tensor]:

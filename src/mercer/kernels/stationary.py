@@ -200,6 +200,16 @@ class StationaryColumns(Columns):
             return super().product(X, W)
         return affine_product(code.product(X, W), W, self.variance, self.bias)
 
+    def product_of_few(self, X: Tensor, W: Tensor) -> Tensor:
+        return self._for_few.tile(self.scaled(X), temporary=False) @ W
+
+    @cached_property
+    def _for_few(self) -> Self:
+        """The columns of prepared rows of any norm: for few rows, norms take more time than passes for tiny values."""
+        columns = replace(self, prepared=True)
+        columns.__dict__["underflows"] = True
+        return columns
+
     def transposed(self, X: Tensor, R: Tensor) -> Tensor:
         code = self._code_for(X, R)
         if code is None:

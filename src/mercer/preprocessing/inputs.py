@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,16 +61,28 @@ class InputMap:
     def encode(self, block: Any) -> Tensor:
         """Rows as the kernel sees them, on the device they are on."""
         rows = torch.as_tensor(block).double()
-        if self.limits is not None:
-            low, high = torch.as_tensor(self.limits, device=rows.device)
-            rows = rows.clamp(low, high)
+        limits, units, A = (None if part is None else part.to(rows.device) for part in self._tensors)
+        if limits is not None:
+            rows = rows.clamp(limits[0], limits[1])
         rows = rows if self.columns is None else self.columns(rows)
-        mean, scale = (torch.as_tensor(v, device=rows.device) for v in (self.mean, self.scale))
-        rows = (rows - mean).div_(scale)
-        if self.transform is None:
+        if units is not None:
+            rows = (rows - units[0]).div_(units[1])
+        if A is None:
             return rows
-        A = torch.as_tensor(self.transform, device=rows.device)
         return rows * A if A.ndim == 1 else rows @ A.T
+
+    @cached_property
+    def _tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Limits, means above scales where they change anything, and the transform."""
+        trivial = not self.mean.any() and bool((self.scale == 1).all())
+        units = None if trivial else np.stack(np.broadcast_arrays(self.mean, self.scale))
+        limits, units, transform = (
+            None if part is None else torch.as_tensor(part) for part in (self.limits, units, self.transform)
+        )
+        return limits, units, transform
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def decode(self, rows: Tensor) -> np.ndarray:
         """Rows in the user's units; those of least norm where the transform is singular."""
