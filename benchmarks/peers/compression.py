@@ -1,6 +1,6 @@
 """Few basis vectors at the accuracy of all rows: held-out errors, sizes and times before and after compression.
 
-    MERCER_DATA=… python benchmarks/peers/compression.py [--tables elevators pol] [--rows 3000] [--rivals]
+    MERCER_DATA=… python benchmarks/peers/compression.py [--tables elevators pol] [--rows 3000] [--splits 4] [--rivals]
     MERCER_DATA=… python benchmarks/peers/compression.py --curve [--tables kin40k] [--rows 3000] [--sizes 512 1024]
 
 The first form fits the default and prints the test error of the compressed model over that of the same model before its
@@ -43,7 +43,8 @@ from mercer.forward.solve.polish import whitened_ridge
 TABLES = (
     "elevators", "cal_housing", "abalone", "pol", "kin40k", "kin8nm", "pumadyn32nm", "gal_protein", "house_16H",
     "sarcos_test_only", "concrete", "diamonds", "ames", "healthcare_insurance", "hotel_rates",
-    "adult", "churn", "spambase", "waveform21", "segment", "letter", "page_blocks", "loans", "nycflights13",
+    "adult", "churn", "spambase", "waveform21", "segment", "letter", "page_blocks", "loans", "nycflights13", "ijcnn1",
+    "covtype", "cmc",
 )  # fmt: skip
 CURVES = ("kin40k", "pol", "elevators", "sarcos_test_only", "cal_housing")
 #: Sizes of a curve as shares of the rows.
@@ -100,9 +101,9 @@ class Stopwatch:
             self.seconds += time.process_time() - began
 
 
-def before_and_after(name: str, rows: int, with_rivals: bool) -> dict[str, Any]:
+def before_and_after(name: str, split: int, rows: int, with_rivals: bool) -> dict[str, Any]:
     """One line of the table: the default before and after its compression."""
-    data = table(name, 0, rows)
+    data = table(name, split, rows)
     kind = KernelBoostingRegressor if data.task == "regression" else KernelBoostingClassifier
     watch = Stopwatch(members.compress_members)
     members.compress_members = watch  # type: ignore[assignment]
@@ -115,6 +116,7 @@ def before_and_after(name: str, rows: int, with_rivals: bool) -> dict[str, Any]:
     both = (full, few)
     return {
         "table": name,
+        "split": split,
         "rows": len(data.y),
         "error": error(data, full),
         "ratio": error(data, few) / error(data, full),
@@ -194,6 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+")
     parser.add_argument("--rows", type=int, default=3000)
+    parser.add_argument("--splits", type=int, default=1)
     parser.add_argument("--rivals", action="store_true")
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--sizes", nargs="+", type=int, help="basis vectors of a curve")
@@ -202,14 +205,18 @@ def main() -> None:
     torch.set_num_threads(1)
     lines = []
     for name in args.tables or (CURVES if args.curve else TABLES):
-        lines.append(
-            curve(name, args.rows, args.sizes) if args.curve else before_and_after(name, args.rows, args.rivals)
-        )
-        print(json.dumps(lines[-1]), flush=True)
+        if args.curve:
+            lines.append(curve(name, args.rows, args.sizes))
+        else:
+            lines += [before_and_after(name, split, args.rows, args.rivals) for split in range(args.splits)]
+        print(*map(json.dumps, lines[-args.splits :]), sep="\n", flush=True)
     if not args.curve:
         ratios = np.array([line["ratio"] for line in lines])
         factors = np.array([line["vectors"][0] / line["vectors"][1] for line in lines])
+        shares = np.array([line["compression_seconds"] / line["fit_seconds"] for line in lines])
         print(f"error over all rows: mean {ratios.mean():.4f}, largest {ratios.max():.4f}")
+        print(f"share of the fit: mean {shares.mean():.3f}, largest {shares.max():.2f}")
+        print(f"more than a quarter of the fit in {(shares > 0.25).sum()} of {len(lines)}")
         print(f"compression: median {np.median(factors):.1f}, at least ten on {(factors >= 10).sum()} of {len(lines)}")
     if args.out:
         args.out.write_text(json.dumps(lines, indent=1))

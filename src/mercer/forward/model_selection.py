@@ -174,7 +174,7 @@ class EnsembleSearch:
         if len(tried) < len(ensembles):
             return False
         gain, error, loss = (np.mean([getattr(found, name) for found in tried]) for name in ("gain", "error", "loss"))
-        return bool(gain > max(self.settings.likelihood_gain * loss, error))
+        return bool(gain > max(self.settings.min_gain * loss, error))
 
     def ensemble_for_group(self, n_selections: int) -> Selection:
         """The same ensemble for all processes of a group: the first one selects it."""

@@ -308,10 +308,14 @@ def learn_metrics_on_other_maps(search: Search, pool: Sequence[Candidate]) -> li
 
 
 def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
-    """Take further gradient steps from the best candidates, by both powers: more rows carry more steps."""
+    """Take further gradient steps from the best candidate, by both powers: more rows carry more steps."""
+    best = min(pool, key=BY_LOSS)
+    full = best.family != "cityblock"
+    if best.family == "linear" or not search.permits(full=full):
+        return []
 
-    def stepped(candidate: Candidate, full: bool, power: float) -> list[Candidate]:
-        found: list[Candidate] = []
+    def stepped(power: float) -> list[Candidate]:
+        candidate, found = best, list[Candidate]()
         for _ in range(search.settings.gradient_steps):
             began = time.perf_counter()
             view = candidate.view.stepped(MetricStep(candidate.point, full, power))
@@ -323,15 +327,8 @@ def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> li
             candidate = found[-1]
         return found
 
-    leading = [c for c in sorted(pool, key=BY_LOSS)[: search.settings.n_continued] if c.family != "linear"]
-    tasks = []
-    for candidate in leading:
-        full = candidate.family != "cityblock"
-        if search.permits(full=full):
-            tasks += [partial(stepped, candidate, full, power) for power in POWERS[full]]
-    found = search.run(tasks)
-    for candidate in leading:
-        candidate.view.release()
+    found = search.run([partial(stepped, power) for power in POWERS[full]])
+    best.view.release()
     return found
 
 

@@ -25,8 +25,6 @@ UNKNOWN_ROWS = 1.0
 FLOORS, FLOOR = (0.006, 0.02, 0.06, 0.2, 0.5), 0.04
 #: Bounds of the exponent.
 EXPONENTS = (0.1, 10.0)
-#: Penalty below which a solution in single precision is refined once.
-REFINED_BELOW = 1e-3
 
 
 @dataclass(frozen=True)
@@ -196,25 +194,18 @@ class Score:
 def dual_coefficients(K: Tensor, Y: Tensor, weight: Tensor, lam: float) -> Tensor | None:
     """Solve (K + λ/w) α = Y; None where rounding leaves no positive definite matrix.
 
-    A matrix in single precision is factored in it, or in double precision where that fails. Small penalties get one
-    step of iterative refinement.
+    A matrix in single precision is factored in it, or in double precision where that fails.
 
     >>> dual_coefficients(torch.eye(2), torch.tensor([[2.0], [4.0]]), torch.ones(2), 1.0).tolist()
     [[1.0], [2.0]]
     """
-    diagonal, ridge = K.diagonal().clone(), lam / weight
-    K.diagonal().add_(ridge)  # in place: a copy of K would take a tenth of the time of its factor
+    diagonal = K.diagonal().clone()
+    K.diagonal().add_(lam / weight)  # in place: a copy of K would take a tenth of the time of its factor
     factor, info = torch.linalg.cholesky_ex(K)
     if int(info) and K.dtype == torch.float32:
         factor, info = torch.linalg.cholesky_ex(K.double())
     K.diagonal().copy_(diagonal)
-    if int(info):
-        return None
-    alpha = solve_factored(factor, Y.to(factor))
-    if lam >= REFINED_BELOW or factor.dtype == torch.float64:
-        return alpha
-    residual = torch.addcmul(Y - K.double() @ alpha.double(), ridge[:, None], alpha.double(), value=-1)
-    return alpha.double() + solve_factored(factor, residual.to(factor)).double()
+    return None if int(info) else solve_factored(factor, Y.to(factor))
 
 
 def held_out_values(K: Tensor, K_score: Tensor, Y: Tensor, weight: Tensor, lam: float) -> Tensor:

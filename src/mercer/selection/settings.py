@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from mercer.data.column_maps import KINDS
 from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32
 
 #: Kernel families. Those that learn metrics come first: a family far behind an earlier one is not tuned.
@@ -94,13 +93,11 @@ class SelectionSettings:
     distinct : float
         A candidate survives only if its values differ from a better one's by this share of the squared error.
     min_gain : float
-        Share of the loss that a further step or ensemble member must gain.
-    likelihood_gain : float
-        Share of the log loss by which kernel logistic regression must be better than least squares, which is faster.
+        Share of the loss that a further step, an ensemble member or kernel logistic regression must gain.
     likelihood_classes : int
         Classes up to which it is tried: its time grows with them.
-    survivors, n_continued : int
-        Candidates that reach the last stage, at most, and those that take further gradient steps there.
+    survivors : int
+        Candidates that reach the last stage, at most.
     descent : bool
         Whether large tables descend on the held-out error.
     members : int
@@ -122,7 +119,7 @@ class SelectionSettings:
         Rows of a neighbourhood at most, as a share of all rows.
     """
 
-    column_maps: tuple[str, ...] = KINDS
+    column_maps: tuple[str, ...] = ("standard", "bend", "scores")
     families: tuple[str, ...] = tuple(FAMILIES)
     member_families: tuple[str, ...] = tuple(FAMILIES)
     grid_rows: int = 200
@@ -147,12 +144,10 @@ class SelectionSettings:
     near_ratio: float = 1.25
     distinct: float = 0.03
     min_gain: float = 0.003
-    likelihood_gain: float = 0.01
     likelihood_classes: int = 10
     survivors: int = 6
-    n_continued: int = 2
     descent: bool = True
-    members: int = 4
+    members: int = 3
     total_over_first_stage: float = 200.0
     repeated_rows: tuple[int, int] = (400, 8000)
     many_rows: int = MANY_ROWS

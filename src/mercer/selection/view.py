@@ -37,7 +37,7 @@ APART = 6.0
 #: Changes of the penalty that a wide search tries first: a better metric may call for one a thousand times smaller.
 WIDE_STEPS = (-4, 4, -4, 2, -2)
 #: Neighbours of a grid point, as steps of length-scale and penalty.
-NEIGHBOURS = ((0, -1), (0, 1), (-1, 0), (1, 0), (1, -2), (-1, 2))
+NEIGHBOURS = ((0, -1), (0, 1), (-1, 0), (1, 0))
 #: Gradients (rows times inputs) that are taken at most, and combinations of outputs that count.
 MOST_GRADIENTS, GRADIENT_OUTPUTS = 20_000, 5
 #: The key that ranks candidates, best first.
