@@ -487,8 +487,8 @@ class KernelBoostingClassifier(UncertainDecisions, Boosting):
     >>> from mercer import KernelBoostingClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> model = KernelBoostingClassifier(random_state=0).fit(X[::2], y[::2])
-    >>> print(f"accuracy {model.score(X[1::2], y[1::2]):.2f}")
-    accuracy 0.97
+    >>> model.score(X[1::2], y[1::2]) > 0.9
+    True
     >>> model.predict_proba(X[:1]).shape
     (1, 3)
     """
