@@ -76,10 +76,11 @@ class InputMap:
         """Limits, means above scales where they change anything, and the transform."""
         trivial = not self.mean.any() and bool((self.scale == 1).all())
         units = None if trivial else np.stack(np.broadcast_arrays(self.mean, self.scale))
-        limits, units, transform = (
-            None if part is None else torch.as_tensor(part) for part in (self.limits, units, self.transform)
-        )
-        return limits, units, transform
+
+        def tensor(part: np.ndarray | None) -> Tensor | None:
+            return None if part is None else torch.as_tensor(part)
+
+        return tensor(self.limits), tensor(units), tensor(self.transform)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
