@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -65,6 +65,26 @@ class Component(BaseEstimator):
         if isinstance(choice, type) and issubclass(choice, cls):
             raise ValueError(f"{parameter} must be an object such as {choice.__name__}(), got the class itself")
         raise ValueError(f"{parameter} must be one of {sorted(names)} or a {cls.__name__} object, got {_shown(choice)}")
+
+
+class PickledByFields:
+    """Mixin of dataclasses whose cached properties are left out of pickles.
+
+    >>> from functools import cached_property
+    >>> @dataclass(frozen=True)
+    ... class Length(PickledByFields):
+    ...     value: float
+    ...     @cached_property
+    ...     def square(self):
+    ...         return self.value**2
+    >>> length = Length(3.0)
+    >>> length.square, length.__getstate__()
+    (9.0, {'value': 3.0})
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        own: Any = self  # a dataclass
+        return {field.name: getattr(self, field.name) for field in fields(own)}
 
 
 def warn(message: str) -> None:

@@ -19,6 +19,7 @@ from mercer.base.estimator import to_numpy
 from mercer.clock import StopKind, kinds_of
 from mercer.files import describe
 from mercer.kernels import Gaussian
+from mercer.parts import PickledByFields
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said
 
 pytestmark = pytest.mark.usefixtures("two_folds")
@@ -44,7 +45,7 @@ def holds_tensor(value: Any) -> bool:
         return any(holds_tensor(one) for one in value.values())
     if not type(value).__module__.startswith("mercer"):
         return False
-    caches = "__getstate__" in vars(type(value))  # what is cached is left out of a pickle
+    caches = isinstance(value, PickledByFields)  # what is cached is left out of a pickle
     held = value.__getstate__() if caches else getattr(value, "__dict__", {})
     return any(holds_tensor(one) for one in held.values())
 

@@ -7,14 +7,13 @@ a column matters. Model selection chooses the kind. A `Bend` maps only the colum
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mercer.parts import require
+from mercer.parts import PickledByFields, require
 
 KINDS = ("standard", "bend", "clip", "scores")
 #: A clipped column lies within this many interquartile ranges of its median.
@@ -95,7 +94,7 @@ def _median(X: Tensor, weight: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ColumnMap:
+class ColumnMap(PickledByFields):
     """A fitted map of columns: scaling, a nonlinear shape, standardising.
 
     `knots` and `levels` (D × K) define normal scores.
@@ -142,9 +141,6 @@ class ColumnMap:
         """All numbers in double precision; a fitted model holds arrays."""
         parts = self.centre, self.width, self.mean, self.spread, self.knots, self.levels
         return [torch.as_tensor(part).double() for part in parts if part is not None]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _shape(self, z: Tensor, curve: list[Tensor]) -> Tensor:
         if self.kind == "bend":

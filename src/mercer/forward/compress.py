@@ -21,7 +21,7 @@ squared error rises by the share
 
 where −ρ is the correlation of e and d. δ is known well from a few hundred rows; ρ is not. It would be zero if e were
 noise, and is positive as a rule: a compressed model is smoother, as the full model already is beside the truth. With
-`CORRELATION` for ρ none of 99 fits lost more than 1 % of its test error (docs/compression.md).
+`CORRELATION` for ρ none of 116 fits lost more than 1 % of its test error (docs/compression.md).
 
 **Other losses.** With the rows' weights times V'' at f* the metric is that of the second-order expansion of J around
 its minimum, and f* itself is projected (`likelihood_path`). Judging rows have weight zero there.

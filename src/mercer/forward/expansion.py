@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,7 @@ from mercer.forward.path import ExpansionPath
 from mercer.kernels import Columns, Kernel, as_kernel
 from mercer.kernels.sparse_rows import Entries, SparseRowKernel, require_products
 from mercer.losses import Loss
+from mercer.parts import PickledByFields
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.selection.kernel_choice import choose_kernel, is_tuned
@@ -36,7 +37,7 @@ TUNED_ROWS = 600
 
 
 @dataclass(frozen=True)
-class Expansion:
+class Expansion(PickledByFields):
     """f(x) = Σ_j W_j k(φ(x), z_j), a fitted kernel expansion.
 
     It holds the input map φ, the kernel k, basis vectors z in its coordinates, and weights W.
@@ -73,9 +74,6 @@ class Expansion:
         """The kernel bound to its basis vectors, and the weights, in the precision of the fit."""
         dtype = getattr(torch, self.dtype)
         return self.kernel.columns(torch.as_tensor(self.basis).to(dtype)), torch.as_tensor(self.weights).to(dtype)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)

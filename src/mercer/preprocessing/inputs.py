@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from mercer.data.source import TransformedRows
 from mercer.engine import Plan, reduce_rows
 from mercer.engine.plan import SAMPLE_ROWS
 from mercer.losses import FAR_MEANS
-from mercer.parts import require
+from mercer.parts import PickledByFields, require
 from mercer.preprocessing.read import TableData
 from mercer.progress import count_rows
 from mercer.selection.score import held_out_values
@@ -35,7 +35,7 @@ FENCE = 1.5
 
 
 @dataclass(frozen=True)
-class InputMap:
+class InputMap(PickledByFields):
     """Map single columns, centre and scale all of them, and apply a linear transform, in float64.
 
     `columns` maps each column by itself: a `Bend` of heavy tails, or a `ColumnMap`. `transform` is the metric: a factor
@@ -81,9 +81,6 @@ class InputMap:
             return None if part is None else torch.as_tensor(part)
 
         return tensor(self.limits), tensor(units), tensor(self.transform)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def decode(self, rows: Tensor) -> np.ndarray:
         """Rows in the user's units; those of least norm where the transform is singular."""
