@@ -218,28 +218,26 @@ def split_gram(columns: Callable[[Tensor], Tensor], X: Tensor, m: int, rows: int
 
 
 def compare_blocks(deadline: float) -> None:
-    """Every block shape, norms packed or not; the winner of each row belongs into `choose_blocks`."""
+    """Every block shape; the winner of each row belongs into `choose_blocks`."""
     say("\nblock shapes (rows×columns, warps, stages): tera kernel values a second; * is the library's choice")
     cases = [(D, 1, BLOCKS) for D in sorted(GOALS, reverse=True)] + [(8, p, WIDE_BLOCKS) for p in (16, 64)]
     for D, p, table in cases:
         X, Z, V = inputs(N, D, 0), inputs(M, D, 1), inputs(M, p, 2)
         columns, found = bound(Gaussian(), Z), []
         chosen = choose_blocks(columns.width, p)
-        for folded, blocks in [(True, b) for b in table] + [(False, b) for b in table[:3] if p == 1]:
+        for blocks in table:
             if time.monotonic() > deadline:
                 say("  the time is up; the rest was left out")
                 break
-            variant = replace(columns, blocks=blocks, folded=folded)
-            label = (
-                f"{blocks.rows}x{blocks.columns},{blocks.warps},{blocks.stages}{'' if folded else ' unpacked norms'}"
-            )
+            variant = replace(columns, blocks=blocks)
+            label = f"{blocks.rows}x{blocks.columns},{blocks.warps},{blocks.stages}"
             try:
                 rate = N * M / seconds(lambda c=variant, X=X, V=V: c.product(X, V), 3) / 1e12  # type: ignore[misc]
             except Exception as problem:  # a shape that does not fit the chip is an answer too
                 say(f"  D = {D:2d}  p = {p:2d}  {label:28s} failed: {str(problem).splitlines()[0][:80]}")
                 continue
             found.append((rate, label))
-            mark = "*" if folded and blocks == chosen else " "
+            mark = "*" if blocks == chosen else " "
             say(f"  D = {D:2d}  p = {p:2d}  {label:28s} {rate:.2f} {mark}")
         best = "; ".join(f"{label} {rate:.2f}" for rate, label in sorted(found, reverse=True)[:4])
         summary.append(f"best blocks, D = {D}, p = {p}: {best}")

@@ -248,16 +248,6 @@ def test_columns_of_v_may_differ_by_any_factor():
     assert all(distance(found[:, j], wanted[:, j]) < ACCURATE for j in range(3))
 
 
-@pytest.mark.parametrize("p", [1, 5])
-@pytest.mark.parametrize("D", [8, 54])
-def test_unpacked_norms_give_the_same(D, p):
-    X, Z, V = normal(FEW, D), normal(M, D), normal(M, p)
-    form = Gaussian(D**0.5).columns(Z).fused_form()
-    assert form is not None
-    found = fused.FusedColumns(form, Z, folded=False).product(X, V)
-    assert distance(found, dense(Gaussian(D**0.5), X, Z) @ V.double()) < ACCURATE
-
-
 @pytest.mark.parametrize("kernel", [Gaussian(0.0001), Matern12(0.0001), Matern32(0.0001)], ids=repr)
 def test_rows_of_few_inputs_are_told_apart_however_short_the_length_scale(kernel):
     """Inputs in units of length-scales are rounded twice, so distances are off by 4 eps of the longest row, at most."""

@@ -108,7 +108,7 @@ def compiled_ahead(kernel: Kernel, n_columns: int, plan: Plan) -> Thread | None:
 
     def compiled() -> None:
         with suppress(Exception), ThreadPoolExecutor(3) as pool:  # an error shows when a product is needed
-            columns._pack(row, row)  # the first step of all of them
+            pack(columns.form, row, row)  # the first step of all of them
             pool.submit(columns.product, row, V)
             pool.submit(columns.column_scores, row, V)
             pool.submit(columns, row)
@@ -131,27 +131,26 @@ def _programs() -> ModuleType | None:
 class FusedColumns(Columns):
     """A kernel bound to m basis vectors whose products write no tile; called on rows it writes the tile.
 
-    `blocks` and `folded` override the choice of block and whether norms are packed, for measurements. `plain` are the
-    same columns by torch, for slopes that have no program.
+    `blocks` overrides the choice of block, for measurements. `plain` are the same columns by torch, for slopes that
+    have no program.
     """
 
     form: FusedForm
     basis: Tensor
     blocks: Blocks | None = None
-    folded: bool = True
     plain: Columns | None = None
 
     @property
     def width(self) -> int:
         """Packed float16 numbers a row."""
-        return packed_width(self.form, self.basis.shape[1], self.folded)
+        return packed_width(self.form, self.basis.shape[1])
 
     def __call__(self, X: Tensor) -> Tensor:
         """The tile K(X, basis)."""
         n, m = X.shape[0], self.basis.shape[0]
         out = torch.empty(n, m, device=X.device)
         if n and m:
-            packed, b = self._pack(X, self.basis), Blocks(128, 128, 8, 2)
+            packed, b = pack(self.form, X, self.basis), Blocks(128, 128, 8, 2)
             grid = (-(-n // b.rows), -(-m // b.columns))
             self._launch("tile_program", grid, b, packed, (out, n, m), variance=self.form.variance, bias=self.form.bias)
         return out
@@ -191,9 +190,6 @@ class FusedColumns(Columns):
 
         return affine_scores(scores, g, d, self.form.variance, self.form.bias)
 
-    def _pack(self, X: Tensor, Z: Tensor) -> Packed:
-        return pack(self.form, X, Z, self.folded)
-
     def _sums(self, X: Tensor, Z: Tensor, V: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """p(s) V and p(s)² weight in float32: (parts, n, p) and (parts, n), to be summed over the parts."""
         n, m, p = X.shape[0], -(-Z.shape[0] // PADDING) * PADDING, V.shape[1]
@@ -205,7 +201,7 @@ class FusedColumns(Columns):
         out, squares = V.new_zeros(parts, n, p, dtype=torch.float32), V.new_zeros(parts, n, dtype=torch.float32)
         if not n or not m:
             return out, squares
-        packed = self._pack(X, Z)
+        packed = pack(self.form, X, Z)
         d = squares if weight is None else pad(weight.float(), (0, m - weight.shape[0]))
         for begin in range(0, max(p, 1 if weight is not None else 0), LARGEST_P):
             held = out[:, :, begin : begin + LARGEST_P]
@@ -229,12 +225,12 @@ class FusedColumns(Columns):
         formula = in_powers_of_two(self.form)
         big, tail, tip, streamed = chunks(packed.left.shape[1]) if self.form.multiplies else (0, 0, 0, D)
         getattr(_programs(), name)[grid](
-            packed.left, packed.right, packed.left_norms, packed.right_norms, packed.unscale, *rest,
+            packed.left, packed.right, packed.unscale, *rest,
             left_length=packed.left.shape[1], right_length=packed.right.shape[1],
             exponent=float(self.form.exponent), offset=self.form.offset, norm=float(self.form.norm),
             PROFILE=self.form.profile, DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
             ROOT=formula.root, LINEAR=formula.linear, QUADRATIC=formula.quadratic,
             PLAIN=separable and self.form.norm == self.form.exponent == 1,
-            FOLDED=self.folded or self.form.geometry != "distance", BIG=big, TAIL=tail, TIP=tip, REST=streamed,
+            BIG=big, TAIL=tail, TIP=tip, REST=streamed,
             ROWS=b.rows, COLUMNS=b.columns, num_warps=b.warps, num_stages=b.stages, enable_fp_fusion=True, **options,
         )  # fmt: skip

@@ -129,21 +129,12 @@ def _stationary(left, rows, BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.const
     return x0, x1, x2
 
 
-@triton.jit
-def _distance(acc, unscale, left_norm, right_norm, rows, cols, FOLDED: tl.constexpr):
-    """s from the products: norms sit among the packed columns (FOLDED), or are subtracted here."""
-    s = acc * unscale
-    if not FOLDED:
-        s = (s - tl.load(right_norm + cols)[None, :]) - tl.load(left_norm + rows)[:, None]
-    return s
-
-
 @triton.jit(do_not_specialize=["n"])
 def product_program(
-    left, right, left_norm, right_norm, unscale, V, weight, out, squares, n, m, span,
+    left, right, unscale, V, weight, out, squares, n, m, span,
     left_length, right_length, exponent, offset, norm,
     PROFILE: tl.constexpr, ROOT: tl.constexpr, LINEAR: tl.constexpr, QUADRATIC: tl.constexpr,
-    DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
+    DEGREE: tl.constexpr, PLAIN: tl.constexpr,
     BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
     P: tl.constexpr, SPLIT: tl.constexpr, SQUARES: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -175,8 +166,7 @@ def product_program(
         elif BIG == 0:
             s = _squares(u0, u1, u2, u3, right, cols, right_length, REST)
         else:
-            s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
-            s = _distance(s, scale, left_norm, right_norm, rows, cols, FOLDED)
+            s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST) * scale
         k = _profile(s, exponent, offset, PROFILE, DEGREE, PLAIN, ROOT, LINEAR, QUADRATIC)
         if P == 1:
             acc += tl.sum(k * v[None, :], 1)
@@ -205,10 +195,10 @@ def product_program(
 
 @triton.jit(do_not_specialize=["n"])
 def tile_program(
-    left, right, left_norm, right_norm, unscale, out, n, m,
+    left, right, unscale, out, n, m,
     left_length, right_length, exponent, offset, norm, variance, bias,
     PROFILE: tl.constexpr, ROOT: tl.constexpr, LINEAR: tl.constexpr, QUADRATIC: tl.constexpr,
-    DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
+    DEGREE: tl.constexpr, PLAIN: tl.constexpr,
     BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -224,8 +214,7 @@ def tile_program(
         s = _squares(u0, u1, u2, u3, right, cols, right_length, REST)
     else:
         x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
-        s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
-        s = _distance(s, tl.load(unscale), left_norm, right_norm, rows, cols, FOLDED)
+        s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST) * tl.load(unscale)
     k = variance * _profile(s, exponent, offset, PROFILE, DEGREE, PLAIN, ROOT, LINEAR, QUADRATIC) + bias
     inside = (rows < n)[:, None] & (cols < m)[None, :]
     tl.store(out + rows.to(tl.int64)[:, None] * m + cols[None, :], k, mask=inside)
@@ -254,9 +243,8 @@ def longest_program(X, affine, longest, n, D, ROWS: tl.constexpr, INPUTS: tl.con
 
 @triton.jit(do_not_specialize=["n"])
 def pack_program(
-    X, affine, power, out, norms, n, D, width, CARRIER: tl.constexpr, DIGIT: tl.constexpr,
-    RADIAL: tl.constexpr, FOLDED: tl.constexpr, RIGHT: tl.constexpr,
-    ROWS: tl.constexpr, INPUTS: tl.constexpr, EXTRA: tl.constexpr,
+    X, affine, power, out, n, D, width, CARRIER: tl.constexpr, DIGIT: tl.constexpr,
+    RADIAL: tl.constexpr, RIGHT: tl.constexpr, ROWS: tl.constexpr, INPUTS: tl.constexpr, EXTRA: tl.constexpr,
 ):  # fmt: skip
     """Packed rows of one side: two float16 digits of every input, three of the squared norm, zeros to the end."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -280,7 +268,7 @@ def pack_program(
     used = D * 3
     extra = tl.arange(0, EXTRA)
     value = tl.zeros((ROWS, EXTRA), tl.float32)
-    if FOLDED:
+    if RADIAL:
         norm_at, carrier_at = 0, 3
         sign = 1.0
         if RIGHT:
@@ -296,4 +284,3 @@ def pack_program(
             unit = unit / DIGIT
         value = tl.where((rows < n)[:, None], value, 0.0)
     tl.store(row + used + extra[None, :], value.to(tl.float16), mask=(used + extra < width)[None, :])
-    tl.store(norms + rows, norm / (factor * factor))

@@ -40,30 +40,26 @@ PACKED_ROWS, PACKED_INPUTS = 64, 32
 
 @dataclass(frozen=True)
 class Packed:
-    """Operands of one launch: packed rows of both sides, their norms, and the factor that undoes the power of two."""
+    """Operands of one launch: packed rows of both sides, and the factor that undoes the power of two."""
 
     left: Tensor
     right: Tensor
-    left_norms: Tensor
-    right_norms: Tensor
     unscale: Tensor
 
 
-def pack(form: FusedForm, X: Tensor, Z: Tensor, folded: bool = True) -> Packed:
+def pack(form: FusedForm, X: Tensor, Z: Tensor) -> Packed:
     """Rows of `X` and of `Z` as the module's docstring lays them out."""
     if not form.multiplies:
         scale = form.scale.float() * input_factor(form)
-        sides = [_by_inputs((rows.float() - form.shift.float()) * scale) for rows in (X, Z)]
-        return Packed(sides[0], sides[1], sides[0], sides[1], sides[0])  # no norms, no power of two
-    radial, width = form.geometry == "distance", packed_width(form, X.shape[1], folded)
+        left, right = (_by_inputs((rows.float() - form.shift.float()) * scale) for rows in (X, Z))
+        return Packed(left, right, left)  # no power of two
+    radial, width = form.geometry == "distance", packed_width(form, X.shape[1])
     shift, scale = (a.to(X.device, torch.float32).expand(X.shape[1]) for a in (form.shift, form.scale))
     affine = torch.stack([shift, scale * input_factor(form)])
     sides = [rows.float().contiguous() for rows in (X, Z)]
     power = _fitting_power(sides, affine)
-    (left, left_norms), (right, right_norms) = (
-        _pack_side(rows, affine, power, width, radial, folded, bool(side)) for side, rows in enumerate(sides)
-    )
-    return Packed(left, right, left_norms, right_norms, power.square().reciprocal())
+    left, right = (_pack_side(rows, affine, power, width, radial, bool(side)) for side, rows in enumerate(sides))
+    return Packed(left, right, power.square().reciprocal())
 
 
 def in_powers_of_two(form: FusedForm) -> ClosedForm:
@@ -94,22 +90,20 @@ def _fitting_power(sides: list[Tensor], affine: Tensor) -> Tensor:
     return power_of_two(EXPONENT - (torch.frexp(torch.cat(parts).amax()).exponent + 1) // 2, limit=60)
 
 
-def _pack_side(
-    rows: Tensor, affine: Tensor, power: Tensor, width: int, radial: bool, folded: bool, right: bool
-) -> tuple[Tensor, Tensor]:
-    """Packed rows and their squared norms in the inputs' own scale, with zeros up to a multiple of `PADDING` rows."""
+def _pack_side(rows: Tensor, affine: Tensor, power: Tensor, width: int, radial: bool, right: bool) -> Tensor:
+    """Packed rows, with zeros up to a multiple of `PADDING` rows."""
     from mercer.engine.fused_kernels import pack_program
 
     n, D = rows.shape
     padded = -(-n // PADDING) * PADDING
-    out, norms = rows.new_empty(padded, width, dtype=torch.float16), rows.new_empty(padded)
+    out = rows.new_empty(padded, width, dtype=torch.float16)
     if padded:
         pack_program[(padded // PACKED_ROWS,)](
-            rows, affine, power, out, norms, n, D, width, CARRIER=CARRIER, DIGIT=DIGIT, RADIAL=radial,
-            FOLDED=radial and folded, RIGHT=right, ROWS=PACKED_ROWS, INPUTS=PACKED_INPUTS,
+            rows, affine, power, out, n, D, width, CARRIER=CARRIER, DIGIT=DIGIT, RADIAL=radial,
+            RIGHT=right, ROWS=PACKED_ROWS, INPUTS=PACKED_INPUTS,
             EXTRA=1 << max(width - 3 * D, 1).bit_length(),
         )  # fmt: skip
-    return out, norms
+    return out
 
 
 def split_columns(V: Tensor, m: int, split: bool) -> tuple[Tensor, Tensor]:
@@ -136,11 +130,11 @@ def power_of_two(exponent: Tensor, limit: int) -> Tensor:
     return ((exponent.clamp(-limit, limit).int() + 127) << 23).view(torch.float32)
 
 
-def packed_width(form: FusedForm, D: int, folded: bool = True) -> int:
+def packed_width(form: FusedForm, D: int) -> int:
     """Float16 numbers of a packed row of D inputs: as many as `chunks` can cut, or two for each where none are cut."""
     if not form.multiplies:
         return 2 * D
-    return sum(chunks(3 * D + (6 if form.geometry == "distance" and folded else 0)))
+    return sum(chunks(3 * D + (6 if form.geometry == "distance" else 0)))
 
 
 def chunks(width: int) -> tuple[int, int, int, int]:
