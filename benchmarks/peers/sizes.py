@@ -82,11 +82,11 @@ def by_centres(table: Table) -> list[tuple[int, float]]:
     for m in SIZES:
         means = MiniBatchKMeans(m, n_init=1, batch_size=4096, random_state=0).fit(table.X / table.length_scale)
         Z = torch.as_tensor(means.cluster_centers_ * table.length_scale)
-        white = whitening(table.kernel(Z, Z))
+        B = whitening(table.kernel(Z, Z))
         K = KernelMatrix(TensorRows(X), table.kernel, Z, make_plan(len(X), "cpu", "float64"))
-        gram, cross = K.moments(torch.as_tensor(table.y)[:, None], whiten=white)
+        gram, cross = K.moments(torch.as_tensor(table.y)[:, None], B=B)
         gram.diagonal().add_(table.noise)
-        weights = white.back(torch.cholesky_solve(cross, cholesky(gram)[0]))
+        weights = B @ torch.cholesky_solve(cross, cholesky(gram)[0])
         found.append((m, table.error((table.kernel(X_test, Z) @ weights).numpy())))
     return found
 

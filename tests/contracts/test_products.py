@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mercer.data import ArrayRows, FrameRows, PreparedRows, RowSource, TensorRows
-from mercer.engine import KernelMatrix, Plan, each_block, make_plan, plan, reduce_rows
+from mercer.engine import KernelMatrix, Plan, each_block, make_plan, plan, products, reduce_rows
 from mercer.kernels import Bias, Columns, Gaussian, Kernel, Laplacian, Linear, Matern12, Matern52, Scaled, Sum
 from mercer.kernels.columns import Tiles
 from mercer.linalg import whitening
@@ -86,23 +86,9 @@ def data(dtype: torch.dtype) -> Data:
     rng = np.random.default_rng(1)
     W, R = rng.normal(size=(M, P)), rng.normal(size=(N, P))
     half, weight = rng.normal(size=(M, M)), rng.integers(0, 4, N)
-    B = whitening(torch.from_numpy(half @ half.T + np.eye(M))).map
+    B = whitening(torch.from_numpy(half @ half.T + np.eye(M)))
     parts = W, R, weight, B
     return Data(*(torch.as_tensor(a).float().to(dtype) for a in parts))
-
-
-class Map:
-    """A whitening of tiles by a given matrix."""
-
-    def __init__(self, B: Tensor) -> None:
-        self.B = B
-
-    @property
-    def rank(self) -> int:
-        return self.B.shape[1]
-
-    def apply(self, tile: Tensor) -> Tensor:
-        return tile @ self.B
 
 
 class Product(NamedTuple):
@@ -119,11 +105,9 @@ PRODUCTS = {
     "weighted moments": Product(
         lambda K, d: K.moments(d.R, d.weight), lambda K, d: oracles.moments(K, d.R, d.weight), True
     ),
-    "whitened moments": Product(
-        lambda K, d: K.moments(d.R, whiten=Map(d.B)), lambda K, d: oracles.moments(K, d.R, B=d.B), True
-    ),
+    "whitened moments": Product(lambda K, d: K.moments(d.R, B=d.B), lambda K, d: oracles.moments(K, d.R, B=d.B), True),
     "weighted whitened moments": Product(
-        lambda K, d: K.moments(d.R, d.weight, Map(d.B)),
+        lambda K, d: K.moments(d.R, d.weight, d.B),
         lambda K, d: oracles.moments(K, d.R, d.weight, d.B),
         True,
     ),
@@ -368,16 +352,16 @@ def test_out_of_memory_halves_the_block_and_goes_on(asked, uses, error):
     assert_is_the_dense_product(asked, seen, KERNELS[0], X.dtype)
 
 
-def test_out_of_memory_in_the_reduction_counts_no_row_twice():
-    X, d = table(torch.float64), data(torch.float64)
+def test_out_of_memory_in_the_reduction_counts_no_row_twice(monkeypatch):
+    X, d, plain = table(torch.float64), data(torch.float64), products._gram
 
-    class Greedy(Map):
-        def apply(self, tile: Tensor) -> Tensor:
-            if len(tile) > 30:
-                raise torch.OutOfMemoryError("too many rows")
-            return super().apply(tile)
+    def greedy(tile: Tensor) -> Tensor:
+        if len(tile) > 30:
+            raise torch.OutOfMemoryError("too many rows")
+        return plain(tile)
 
-    seen = matrix(X, KERNELS[0]).moments(d.R, whiten=Greedy(d.B))
+    monkeypatch.setattr(products, "_gram", greedy)
+    seen = matrix(X, KERNELS[0]).moments(d.R, B=d.B)
     assert_is_the_dense_product(PRODUCTS["whitened moments"], seen, KERNELS[0], X.dtype)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -72,14 +72,6 @@ def is_out_of_memory(error: Exception) -> bool:
     (True, False)
     """
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "alloc" in str(error)
-
-
-class RowMap(Protocol):
-    """A linear map applied to the rows of a tile, such as a whitening, into `rank` coordinates."""
-
-    @property
-    def rank(self) -> int: ...
-    def apply(self, tile: Tensor) -> Tensor: ...
 
 
 @final
@@ -163,18 +155,17 @@ class KernelMatrix:
         self._each(self._tile_rows, lambda where, columns, X: out.add_(columns.normal(X, W, weight[where])))
         return self.rows.total(out)
 
-    def moments(
-        self, targets: Tensor, weight: Tensor | None = None, whiten: RowMap | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """ΦᵀDΦ (r × r) and ΦᵀD·targets (r × p) in float64, where Φ is K_nm or its whitened form.
+    def moments(self, targets: Tensor, weight: Tensor | None = None, B: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """ΦᵀDΦ (r × r) and ΦᵀD·targets (r × p) in float64, where Φ is K_nm or K_nm B, such as with a whitening B.
 
         `weight` is the non-negative diagonal of D, one number a row.
         """
-        r = self.shape[1] if whiten is None else whiten.rank
+        r = self.shape[1] if B is None else B.shape[1]
+        tile_map = None if B is None else B.to(self.plan.device, self.plan.dtype)
         gram, cross = self._new(r, r), self._new(r, targets.shape[1])
 
         def visit(where: slice, columns: Columns, X: Tensor) -> None:
-            phi = columns(X) if whiten is None else whiten.apply(columns(X))
+            phi = columns(X) if tile_map is None else columns(X) @ tile_map
             t = targets[where].to(phi.dtype)
             if weight is not None:
                 root = weight[where].to(phi.dtype).sqrt()[:, None]

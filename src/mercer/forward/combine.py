@@ -122,11 +122,11 @@ class JointPursuit(Combination):
         u, nothing, dtype = chosen.slopes(), chosen.gradient[:, :0], chosen.problem.plan.dtype
         eps = torch.finfo(dtype).eps
         if dtype == torch.float64 or _overlapping(Q):
-            white = whitening(Q, dtype=dtype)
-            gram, _ = K.moments(nothing, weight=metric, whiten=white)
+            B = whitening(Q, dtype)
+            gram, _ = K.moments(nothing, metric, B)
             rounding = eps * gram.diagonal().amax() if dtype == torch.float32 else 0.0
             gram.diagonal().add_(lam + rounding)
-            return white.back(torch.cholesky_solve(white.map.T @ u, cholesky(gram)[0]))
+            return B @ torch.cholesky_solve(B.T @ u, cholesky(gram)[0])
         gram, _ = K.moments(nothing, weight=metric)
         # the rounding of the tiles: without it nearly equal rows would get huge weights of opposite sign
         gram.diagonal().add_(10 * eps * gram.diagonal().mean())

@@ -56,14 +56,14 @@ class RowEffects:
         f = K.product(W)
         slope = self.weight[:, None] * loss.residual(self.Y, f)
         curvature = self.weight[:, None] * loss.curvature(self.Y, f).expand_as(f)
-        gradient = B.map.T @ (K.transposed(slope) - lam * (Q @ W))
+        gradient = B.T @ (K.transposed(slope) - lam * (Q @ W))
         out, change = Z.new_empty(self.rows.n_rows, new.n_rows, f.shape[1]), 0.0
         for k in range(f.shape[1]):
             if k == 0 or not loss.quadratic:  # outputs share the curvature of the squared loss
-                hessian, _ = K.moments(self.Y, weight=curvature[:, k], whiten=B)
+                hessian, _ = K.moments(self.Y, weight=curvature[:, k], B=B)
                 hessian.diagonal().add_(lam)
                 factor = cholesky(hessian)[0]
-                root = torch.linalg.solve_triangular(factor, B.map.T, upper=False).T  # of A⁻¹, m × r
+                root = torch.linalg.solve_triangular(factor, B.T, upper=False).T  # of A⁻¹, m × r
                 cross, leverage = self._cross(Z, root, K_new.product(root))
             out[:, :, k] = cross * (slope[:, k] / (1 - (curvature[:, k] * leverage).clamp(max=LARGEST)))[:, None]
             step = torch.cholesky_solve(gradient[:, [k]], factor)

@@ -146,7 +146,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
             columns = {name: getattr(chosen, name, None) for name in data.columns()}
         Z = torch.as_tensor(chosen.expansions_[0].basis)
         dtype = getattr(torch, chosen.dtype_)
-        normalization = whitening(chosen.kernel_(Z, Z), dtype=dtype).map.numpy()
+        normalization = whitening(chosen.kernel_(Z, Z), dtype).numpy()
         return self._keep(
             **columns,
             basis_=chosen.basis_,

@@ -25,8 +25,7 @@ from mercer.forward.influence import training_sample
 from mercer.forward.solve.polish import in_float64
 from mercer.forward.task import FittedMember
 from mercer.kernels import Kernel
-from mercer.linalg import cholesky, whitening
-from mercer.linalg.whitening import Whitening, inverse_factor
+from mercer.linalg import cholesky, inverse_factor, whitening
 from mercer.losses import Loss
 from mercer.parts import require, warn
 from mercer.preprocessing.read import read_new
@@ -49,16 +48,14 @@ class RidgeStatistics:
         """The sums over the rows of a fit."""
         basis, kernel = part.final.basis.double(), part.final.kernel
         problem = in_float64(part.fit.problem)
-        B = whitening(kernel(basis, basis), dtype=part.fit.problem.plan.dtype).map.contiguous().cpu().numpy()
+        B = whitening(kernel(basis, basis), part.fit.problem.plan.dtype).contiguous().cpu().numpy()
         empty = cls(B, np.zeros((B.shape[1], B.shape[1])), np.zeros((B.shape[1], problem.n_outputs)))
         return empty.plus(problem.sample, kernel, basis)
 
     def plus(self, sample: Sample, kernel: Kernel, basis: Tensor) -> RidgeStatistics:
         """The sums with further rows."""
         B = torch.as_tensor(self.map).to(basis)
-        gram, cross = KernelMatrix(sample.rows, kernel, basis, sample.plan).moments(
-            sample.Y, sample.weight, Whitening(B, B)
-        )
+        gram, cross = KernelMatrix(sample.rows, kernel, basis, sample.plan).moments(sample.Y, sample.weight, B)
         return replace(self, gram=self.gram + gram.cpu().numpy(), cross=self.cross + cross.cpu().numpy())
 
     def weights(self, lam: float) -> np.ndarray:

@@ -19,12 +19,11 @@ from mercer.linalg.cholesky import (
 from mercer.linalg.distances import exact_distances
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import minimize_lbfgs
-from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
+from mercer.linalg.whitening import inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [
     "CGResult",
     "TiledCholesky",
-    "Whitening",
     "cholesky",
     "conjugate_gradients",
     "drop_column",

@@ -8,8 +8,6 @@ smooth in the kernel's parameters), or left alone where a factor proves that the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -20,65 +18,38 @@ from mercer.parts import require
 SPECTRAL_SIZE = 600
 
 
-@dataclass(frozen=True)
-class Whitening:
-    """An m×r map B with BᵀQB = I; make one with `whitening`.
+def whitening(Q_mm: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """An m × r map B in float64 with BᵀQB = I, for basis vectors of kernel matrix Q and tiles of precision `dtype`.
 
-    >>> whitening(torch.eye(3)).rank
-    3
-    """
-
-    map: Tensor
-    tile_map: Tensor
-
-    @property
-    def rank(self) -> int:
-        """The number r of whitened coordinates."""
-        return self.map.shape[1]
-
-    def apply(self, K_block: Tensor) -> Tensor:
-        """The whitened rows K B, in the precision of the block."""
-        return K_block @ self.tile_map.to(K_block)
-
-    def back(self, w: Tensor) -> Tensor:
-        """The weights B w of the basis vectors, in float64, from those of the whitened coordinates."""
-        return self.map @ w.to(self.map)
-
-
-def whitening(Q_mm: Tensor, tol: float | None = None, dtype: torch.dtype = torch.float64) -> Whitening:
-    """Whitening of the kernel matrix between basis vectors, for tiles of precision `dtype`.
-
-    Where the condition number is safely below 1/`tol`, B is the inverse transposed Cholesky factor
-    (upper triangular, r = m). Otherwise B = U Λ^{-1/2} from the eigenvalues above `tol` times the largest,
+    Where the condition number is safely below 1/tol, B is the inverse transposed Cholesky factor
+    (upper triangular, r = m). Otherwise B = U Λ^{-1/2} from the eigenvalues above tol times the largest,
     or, for more than `SPECTRAL_SIZE` basis vectors, whose eigenvalues would cost more than all the rest, the
-    triangular map of Q + `tol`·trace(Q)·I: what the one drops the other shrinks.
+    triangular map of Q + tol·trace(Q)·I: what the one drops the other shrinks.
 
-    The default `tol` is eps of `dtype`, but at least m eps of float64. A tile's entry of size κ is
+    Here tol is eps of `dtype`, but at least m eps of float64. A tile's entry of size κ is
     rounded by eps κ, and the coordinate of eigenvalue λ magnifies this to eps κ / √λ, while its own
     size over the basis vectors is √(λ/m). They meet at λ = eps κ √m; with the largest eigenvalue near
-    mκ, `tol` = eps keeps the signal √m above the noise. In float64 the eigenvalues themselves are
+    mκ, tol = eps keeps the signal √m above the noise. In float64 the eigenvalues themselves are
     only known to about m eps of the largest.
 
     >>> Q = torch.tensor([[4.0, 2.0], [2.0, 5.0]])
-    >>> B = whitening(Q).map
+    >>> B = whitening(Q)
     >>> (B.T @ Q.double() @ B).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
-    >>> whitening(torch.ones(3, 3)).rank
-    1
+    >>> whitening(torch.ones(3, 3)).shape
+    torch.Size([3, 1])
     """
     require(Q_mm.ndim == 2 and Q_mm.shape[0] == Q_mm.shape[1], "Q_mm", "square", tuple(Q_mm.shape))
     require_finite(Q_mm, "the kernel matrix between basis vectors")
-    if tol is None:
-        tol = max(torch.finfo(dtype).eps, Q_mm.shape[0] * EPS)
+    tol = max(torch.finfo(dtype).eps, Q_mm.shape[0] * EPS)
     Q = Q_mm.double()
     B = _triangular_map(Q, tol)
     if B is None and Q.shape[0] <= SPECTRAL_SIZE:
         require_positive_eigenvalue(bool(Q.any()), 0.0, Q.shape[0])
         B, kept = spectral_map(Q, tol=tol)
-        B = B[:, : int(kept)]
-    elif B is None:
-        B = inverse_factor(lifted(Q, tol * Q.shape[0]))  # the ridge lifts every eigenvalue above its rounding
-    return Whitening(B, B.to(dtype))
+        return B[:, : int(kept)]
+    # the ridge lifts every eigenvalue above its rounding
+    return inverse_factor(lifted(Q, tol * Q.shape[0])) if B is None else B
 
 
 def lifted(Q: Tensor, share: float) -> Tensor:

@@ -209,12 +209,12 @@ def sparse_ridge(problem: Problem, index: Tensor) -> Tensor:
 def whitened_ridge(problem: Problem, basis: Tensor) -> Tensor:
     """The weights in one pass: with BᵀQB = I and Φ = K_nm B, (ΦᵀDΦ + λI)v = ΦᵀDy and a = Bv."""
     problem.plan.require_square(basis.shape[0])
-    whiten = whitening(problem.gram(basis), dtype=problem.plan.dtype)
+    B = whitening(problem.gram(basis), problem.plan.dtype)
     weight = None if bool((problem.weight == 1).all()) else problem.weight
-    gram, cross = problem.matrix(basis).moments(problem.y, weight=weight, whiten=whiten)
+    gram, cross = problem.matrix(basis).moments(problem.y, weight, B)
     gram.diagonal().add_(problem.lam)
     factor, _ = cholesky(gram)
-    return whiten.back(torch.cholesky_solve(cross, factor))
+    return B @ torch.cholesky_solve(cross, factor)
 
 
 class WhitenedCoordinates:
