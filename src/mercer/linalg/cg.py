@@ -34,7 +34,6 @@ class CGResult:
 def conjugate_gradients(
     apply: Callable[[Tensor], Tensor],
     b: Tensor,
-    x0: Tensor | None = None,
     precondition: Callable[[Tensor], Tensor] | None = None,
     tol: float = 1e-7,
     max_iter: int = 100,
@@ -47,8 +46,7 @@ def conjugate_gradients(
     """Solve A x = b where `apply(p)` is A p and `precondition(r)`, if given, is about A⁻¹ r.
 
     `b` is a vector or has one right-hand side per column; `apply` receives arrays of its shape. Every
-    column takes its own step lengths and rests once its relative residual is at most `tol`. A column
-    of the start `x0` whose residual is larger than that of zero is replaced by zero.
+    column takes its own step lengths and rests once its relative residual is at most `tol`.
     It also rests once a step's share of the decrease of ½x'Ax − b'x so far is at most `energy_tol`, the right measure
     if x minimises an objective and the residual has no meaningful unit.
     `callback(n_iter, x)` runs after each step and stops the iteration by returning true. `finer(x)` is called once,
@@ -70,11 +68,6 @@ def conjugate_gradients(
     scale = scale.where(scale > 0, 1.0)
     b = b / scale  # unit columns: inner products neither overflow nor underflow in float32
     x, r = torch.zeros_like(b), b
-    if x0 is not None:
-        x_start = x0.to(b) / scale
-        r_start = b - apply(x_start)
-        useful = torch.linalg.vector_norm(r_start, dim=0) <= torch.linalg.vector_norm(b, dim=0)
-        x, r = torch.where(useful, x_start, x), torch.where(useful, r_start, r)
     size = torch.linalg.vector_norm(r, dim=0)
     floor = size  # the smallest true residual that rounding has been seen to leave
     running = size > tol
