@@ -131,14 +131,14 @@ class LogisticExperts(Experts):
         return k * (4 * c + (0 if self.bounded else c * (c + 1) // 2))
 
     def sums(self, x: Tensor, y: Tensor, R: Tensor, psi: Tensor) -> Sums:
-        """Slope and curvature of Σ r log p(y | x, j) for every component (eq. 3.11, 3.12)."""
+        """Slope and curvature of Σ r log p(y | x, j) for every component (eq. 3.11, 3.12); the slope alone if bounded."""
         k, c, width = self.coef.shape
         inputs = psi[:width]
         features = psi[: Features(width - 1, products=True).size]
         p = self.mean(x)
         if self.bounded:
             slope = R[:, None] * (indicators(y, c) - p)
-            return {"slope": (slope.flatten(0, 1) @ inputs.T).reshape(k, c, width)}
+            return ((slope.flatten(0, 1) @ inputs.T).reshape(k, c, width),)
         if c == 1:
             p = p[:, 1:]
             slope, pairs = R[:, None] * (y - p), R[:, None] * p * (1 - p)
@@ -146,10 +146,8 @@ class LogisticExperts(Experts):
             slope = R[:, None] * (indicators(y, c) - p)
             i, j = torch.triu_indices(c, c, device=x.device)
             pairs = R[:, None] * p[:, i] * ((i == j)[:, None].to(p) - p[:, j])
-        return {
-            "slope": (slope.flatten(0, 1) @ inputs.T).reshape(k, c, width),
-            "curvature": (pairs.flatten(0, 1) @ features.T).reshape(k, pairs.shape[1], -1),
-        }
+        curvature = (pairs.flatten(0, 1) @ features.T).reshape(k, pairs.shape[1], -1)
+        return (slope.flatten(0, 1) @ inputs.T).reshape(k, c, width), curvature
 
     def penalty(self) -> Tensor:
         return 0.5 * (self.penalties() * self.coef.square()).sum()
@@ -161,14 +159,15 @@ class LogisticExperts(Experts):
         return penalties
 
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
-        slope = sums["slope"] - self.penalties() * self.coef
+        slope, *curvature = sums
+        slope = slope - self.penalties() * self.coef
         if self.bounded:
             hessian = 0.5 * _second_moments(moments, layout) + torch.diag(self.penalties())
             direction = _uphill(hessian, slope.mT).mT  # each class by itself
         else:
             products = Features(layout.n_inputs, products=True)
-            pairs = _second_moments(sums["curvature"].flatten(0, 1), products)
-            hessian = self._assembled(pairs.unflatten(0, sums["curvature"].shape[:2]))
+            pairs = _second_moments(curvature[0].flatten(0, 1), products)
+            hessian = self._assembled(pairs.unflatten(0, curvature[0].shape[:2]))
             direction = _uphill(hessian, slope.flatten(1)[:, :, None]).reshape(self.coef.shape)
         if slope.shape[1] > 1:  # only differences between classes matter to an intercept
             direction[:, :, 0] -= direction[:, :, 0].mean(1, keepdim=True)

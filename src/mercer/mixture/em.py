@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mercer.clock import RUNNING, Clock, StopKind, StopReason
 from mercer.engine import Plan, Sample, each_block
-from mercer.mixture.experts import Experts
+from mercer.mixture.experts import Experts, Sums
 from mercer.mixture.features import Features, columns
 from mercer.mixture.gates import Floor, Gates, gates_from_sums
 
@@ -93,7 +93,7 @@ class Expectation:
 
     objective: float
     moments: Tensor
-    sums: dict[str, Tensor]
+    sums: Sums
 
 
 def expectation(sample: Sample, mixture: Mixture, experts: Experts | None = None) -> Expectation:
@@ -104,27 +104,36 @@ def expectation(sample: Sample, mixture: Mixture, experts: Experts | None = None
     """
     log_joint, layout, inner = mixture.log_joint(), mixture.layout, experts is not None
     experts = mixture.experts if experts is None else experts
-    totals: dict[str, Tensor] = {}
 
-    def visit(where: slice, block: Tensor) -> None:
-        x, y, w = columns(block), sample.Y[where].T, sample.weight[where]
+    def statistic(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         psi = layout.of(x, experts.further(x, y))
         R, log_p = posterior(log_joint(x, y, psi))
         R *= w
         density = experts.log_density(x, y) if inner else None
         likelihood = w @ log_p if density is None else (R * density).sum()
-        new = {"moments": R @ psi.T, "log_likelihood": likelihood, **experts.sums(x, y, R, psi)}
-        if not totals:
-            totals.update({name: torch.zeros_like(value) for name, value in new.items()})
-        for name, value in new.items():
-            totals[name].add_(value)
+        return likelihood, R @ psi.T, *experts.sums(x, y, R, psi)
 
-    each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
+    likelihood, moments, *others = sum_over_rows(sample, statistic, mixture.block_rows(sample.plan))
+    return Expectation(float(likelihood - experts.penalty()), moments, tuple(others))
+
+
+def sum_over_rows(
+    sample: Sample, statistic: Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]], block_rows: int
+) -> list[Tensor]:
+    """Sum over the rows of all processes the tensors that ``statistic(x, y, w)`` returns for a block of rows."""
+    totals: list[Tensor] = []
+
+    def visit(where: slice, block: Tensor) -> None:
+        new = statistic(columns(block), sample.Y[where].T, sample.weight[where])
+        if not totals:
+            totals.extend(torch.zeros_like(value) for value in new)
+        for total, value in zip(totals, new, strict=True):
+            total.add_(value)
+
+    each_block(sample.rows, sample.plan, block_rows, visit)
     if not totals:  # a process without rows takes part with sums over none
         visit(slice(0, 0), sample.rows.take(torch.arange(0)))
-    summed = dict(zip(totals, sample.rows.shard.group.sums(*totals.values()), strict=True))
-    objective = float(summed.pop("log_likelihood") - experts.penalty())
-    return Expectation(objective, summed.pop("moments"), summed)
+    return sample.rows.shard.group.sums(*totals)
 
 
 def posterior(log_joint: Tensor) -> tuple[Tensor, Tensor]:
@@ -242,8 +251,7 @@ def _proposals(sample: Sample, mixture: Mixture, state: Expectation, tol: float)
         return
     if len(alive) < mixture.n_components:
         mixture = mixture.select(alive)
-        sums = {name: value[alive] for name, value in state.sums.items()}
-        state = replace(state, moments=state.moments[alive], sums=sums)
+        state = replace(state, moments=state.moments[alive], sums=tuple(value[alive] for value in state.sums))
     if mixture.experts.newton_steps > 1:
         yield replace(maximisation(mixture, state), experts=iterated(sample, mixture, tol))
     step = 1.0

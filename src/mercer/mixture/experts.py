@@ -19,7 +19,7 @@ from torch import Tensor
 from mercer.mixture.features import Features
 from mercer.mixture.gates import EPS
 
-Sums = dict[str, Tensor]
+Sums = tuple[Tensor, ...]
 
 
 class Experts(ABC):
@@ -43,7 +43,7 @@ class Experts(ABC):
 
     def sums(self, x: Tensor, y: Tensor, R: Tensor, psi: Tensor) -> Sums:
         """Sums that the M step needs besides R Ψᵀ."""
-        return {}
+        return ()
 
     def width(self) -> int:
         """Numbers per row that `sums` and `log_density` hold at a time."""

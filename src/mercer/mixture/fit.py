@@ -167,7 +167,7 @@ def assigned(
     moments = R @ psi.T
     moments += everywhere @ psi.T
     gates = gates_from_sums(moments[:, : layout.size], layout, floor)
-    return Mixture(gates, made if made.newton else made.updated(moments, {}, layout), floor, layout)
+    return Mixture(gates, made if made.newton else made.updated(moments, (), layout), floor, layout)
 
 
 def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> Tensor:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from mercer.clock import RUNNING, StopKind, StopReason
-from mercer.engine import Sample, each_block
+from mercer.engine import Sample
 from mercer.linalg import minimize_lbfgs
 from mercer.mixture.class_experts import LogisticExperts, indicators
-from mercer.mixture.em import EMResult, Mixture, posterior
-from mercer.mixture.features import Features, columns
+from mercer.mixture.em import EMResult, Mixture, posterior, sum_over_rows
+from mercer.mixture.features import Features
 from mercer.mixture.fit import MixtureSettings
 from mercer.mixture.output_weights import local_inputs, reduce_activations
 
@@ -134,10 +134,6 @@ def _whitening(sample: Sample, mixture: Mixture) -> Tensor:
 def _log_density(sample: Sample, mixture: Mixture) -> float:
     """Σ w log p(x), which the local models leave as it is."""
     log_gates = mixture.log_gates()
-    total = torch.zeros((), dtype=torch.float64, device=sample.plan.device)
-
-    def visit(where: slice, block: Tensor) -> None:
-        total.add_(sample.weight[where] @ posterior(log_gates(columns(block)))[1])
-
-    each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
-    return float(sample.rows.total(total))
+    block_rows = mixture.block_rows(sample.plan)
+    (total,) = sum_over_rows(sample, lambda x, y, w: (w @ posterior(log_gates(x))[1],), block_rows)
+    return float(total)

@@ -16,13 +16,12 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from mercer.clock import Clock, StopKind, StopReason
-from mercer.engine import Sample, each_block
+from mercer.engine import Sample
 from mercer.kernels.base import vjp
 from mercer.linalg import cholesky, minimize_lbfgs
 from mercer.losses import class_likelihood
 from mercer.mixture.class_experts import indicators
-from mercer.mixture.em import EMResult, Mixture, posterior
-from mercer.mixture.features import columns
+from mercer.mixture.em import EMResult, Mixture, posterior, sum_over_rows
 from mercer.mixture.gates import EPS, Floor, Gates
 from mercer.progress import report_step
 
@@ -46,21 +45,11 @@ def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic, w
     A statistic holds `width` numbers per row besides the activations.
     """
     log_gates = mixture.log_gates()
-    totals: list[Tensor] = []
 
-    def visit(where: slice, block: Tensor) -> None:
-        x = columns(block)
-        A, _ = posterior(log_gates(x))
-        new = statistic(A, x, sample.Y[where].T, sample.weight[where])
-        if not totals:
-            totals.extend(torch.zeros_like(value) for value in new)
-        for total, value in zip(totals, new, strict=True):
-            total.add_(value)
+    def of_block(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return statistic(posterior(log_gates(x))[0], x, y, w)
 
-    each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan, width), visit)
-    if not totals:  # a process without rows takes part with sums over none
-        visit(slice(0, 0), sample.rows.take(torch.arange(0)))
-    return [sample.rows.total(value) for value in totals]
+    return sum_over_rows(sample, of_block, mixture.block_rows(sample.plan, width))
 
 
 def local_inputs(x: Tensor, linear: bool) -> Tensor:
@@ -307,27 +296,21 @@ def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock
 
 def loss_and_slopes(sample: Sample, mixture: Mixture, C: Tensor, W: Tensor) -> tuple[float, Tensor, Tensor]:
     """½ Σ w ‖y − f(x)‖² and its derivatives in the coefficients C of the log gates (k × F) and in W (k × q × p)."""
-    value = torch.zeros((), dtype=torch.float64, device=C.device)
-    by_C, by_W = torch.zeros_like(C), torch.zeros_like(W)
 
-    def visit(where: slice, block: Tensor) -> None:
-        x = columns(block)
+    def statistic(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         psi = mixture.layout.of(x)
         z = local_inputs(x, W.shape[1] > 1)
         A, _ = posterior(C @ psi)
         local = W.mT @ z  # k × p × n
-        error = torch.einsum("kn,kpn->pn", A, local) - sample.Y[where].T
-        weighted = error * sample.weight[where]
+        error = torch.einsum("kn,kpn->pn", A, local) - y
+        weighted = error * w
         by_A = torch.einsum("kpn,pn->kn", local, weighted)
         by_logits = A * (by_A - (A * by_A).sum(0))
-        add_C = by_logits @ psi.T
-        add_W = torch.stack([(A * part) @ z.T for part in weighted], 2)
-        value.add_(0.5 * (error * weighted).sum())
-        by_C.add_(add_C)
-        by_W.add_(add_W)
+        by_W = torch.stack([(A * part) @ z.T for part in weighted], 2)
+        return 0.5 * (error * weighted).sum(), by_logits @ psi.T, by_W
 
-    each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
-    return float(sample.rows.total(value)), sample.rows.total(by_C), sample.rows.total(by_W)
+    value, by_C, by_W = sum_over_rows(sample, statistic, mixture.block_rows(sample.plan))
+    return float(value), by_C, by_W
 
 
 def _parameters(mixture: Mixture) -> list[Tensor]:
