@@ -98,7 +98,6 @@ def test_a_learner_with_estimated_curvature_still_lowers_the_objective(gram_rows
     fit = ForwardFit(problem, learner, np.random.default_rng(0), block_length=1)
     for _ in range(10):
         fit.step()
-    fit.flush()
     path = np.array([float(problem.objective(torch.zeros_like(problem.y), 0.0)), *fit.history.objective])
     assert (np.diff(path) < 0).all()
 

@@ -33,6 +33,7 @@ from mercer.forward.model_selection import KernelMember, Selection, Unspecified
 from mercer.forward.partial_fit import PartialFitMixin
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
+from mercer.forward.solve.exact import AllRows
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation, interrupted
 from mercer.forward.task import (
     FittedMember,
@@ -382,7 +383,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         """
         rules = self._stopping_rules(fit)
         if self.time_budget is not None:
-            fit.learner.set_deadline(budget, time_shares.SOLVING)
+            if isinstance(fit.learner, AllRows):
+                fit.learner.clock = budget
             share = time_shares.LEARNERS if task.full_table is None else time_shares.SAMPLE_LEARNERS
             rules.append(TimeBudget(fit.seconds + share * budget.remaining(until=until), self.time_budget))
         if task.validation_rows is not None:
@@ -466,10 +468,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class, or the labels, of each row."""
-        return self._answers(X, self._decode)
-
-    def _decode(self, values: np.ndarray) -> np.ndarray:
-        return self.targets_.decode(values)
+        return self._answers(X, self.targets_.decode)
 
     def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         values = self._answers(X, np.asarray)

@@ -180,5 +180,4 @@ def _fitted(problem: Problem, validation: Tensor) -> ForwardFit:
     """The fit of a partitioned kernel after its only step."""
     fit = ForwardFit(problem, ExactInCells(), np.random.default_rng(0), block_length=1, validation=validation)
     fit.step()
-    fit.flush()
     return fit

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.clock import Clock, StopKind, StopReason
+from mercer.clock import StopKind, StopReason
 from mercer.data.source import RowSubset
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
@@ -54,12 +54,6 @@ class Learner(Component):
 
     #: Whether its functions are stored in a checkpoint.
     resumable: ClassVar[bool] = True
-
-    def set_deadline(self, clock: Clock, until: float) -> None:
-        """End a long step when the share `until` of the time is spent.
-
-        The steps of most learners are too short for that.
-        """
 
     @abstractmethod
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None: ...
@@ -351,7 +345,6 @@ class ForwardFit:
         self.current: Block | None = None
         self.norm2 = torch.zeros((), dtype=torch.float64, device=problem.plan.device)
         self.history = History(n_rows=problem.sample.total_weight)
-        self._pending: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._began = time.perf_counter()
         self.interrupted = False
         self.after_step: Callback | None = None  # called after every step
@@ -367,15 +360,12 @@ class ForwardFit:
 
     def run(self, stopping: Sequence[Stopping], callbacks: Sequence[Callback] = ()) -> StopReason:
         """Add learners until a rule ends the fit; return its reason."""
-        watching = any(rule.watches for rule in stopping) or bool(callbacks)
         self._began = time.perf_counter() - self.seconds
         while (why := next(filter(None, (rule.reason(self.history) for rule in stopping)), None)) is None:
             try:
                 if not self.step():
                     why = StopReason("no further row is worth adding as a basis vector", StopKind.EXHAUSTED)
                     break
-                if watching:
-                    self.flush()
                 asked = [bool(callback(self)) for callback in callbacks]
             except KeyboardInterrupt:
                 if not self.n_steps:
@@ -385,7 +375,6 @@ class ForwardFit:
             if any(self.problem.rows.shard.group.gather(any(asked))):
                 why = StopReason("a callback asked to stop", StopKind.CALLBACK)
                 break
-        self.flush()
         return why
 
     def step(self) -> bool:
@@ -400,10 +389,9 @@ class ForwardFit:
             self.f = block.f
         else:
             self.f[block.subset] = block.f  # the other rows are updated when the block ends
-        novelty = block.span.novelty
         if self.block_length is not None and len(block.terms) >= self.block_length:
             self._close_block(block, penalty)
-        self._record(penalty, novelty, len(new.index))
+        self._record(penalty, block.span.novelty, len(new.index))
         if self.after_step is not None:
             self.after_step(self)
         return True
@@ -441,30 +429,22 @@ class ForwardFit:
         problem, history = self.problem, self.history
         error = problem.loss.residual(problem.y, self.f)
         residual = problem.rows.total((problem.weight[:, None] * error.square()).sum(dtype=torch.float64)).sqrt()
-        held_out = residual.new_zeros(())
-        if self.validation is not None:
-            held_out = self.held_out_loss()
-        self._pending.append((problem.objective(self.f, penalty), residual, held_out, novelty))
+        held_out = [] if self.validation is None else [self.held_out_loss()]
+        objective = problem.objective(self.f, penalty)
+        history.objective.append(float(objective))
+        history.residual_norm.append(float(residual))
+        history.validation += held_out
+        history.novelty.append(novelty.tolist())
         history.n_basis.append((history.n_basis[-1] if history.n_basis else 0) + n_new)
         history.seconds.append(problem.rows.shard.group.first(lambda: time.perf_counter() - self._began))
 
-    def held_out_loss(self) -> Tensor:
+    def held_out_loss(self) -> float:
         """Mean loss of the validation rows: that of the focus, if there is one."""
         problem, rows = self.problem, self.validation
         assert rows is not None
         if self.focus is not None:
-            return problem.validation_mean(self.focus.loss(problem, self.f, rows), rows)
-        return problem.validation_mean(problem.loss.value(problem.y[rows], self.f[rows]), rows)
-
-    def flush(self) -> None:
-        """Copy the recorded numbers from the device to the host."""
-        for objective, residual, held_out, novelty in self._pending:
-            self.history.objective.append(float(objective))
-            self.history.residual_norm.append(float(residual))
-            self.history.novelty.append(novelty.tolist())
-            if self.validation is not None:
-                self.history.validation.append(float(held_out))
-        self._pending.clear()
+            return float(problem.validation_mean(self.focus.loss(problem, self.f, rows), rows))
+        return float(problem.validation_mean(problem.loss.value(problem.y[rows], self.f[rows]), rows))
 
     def path(self) -> ExpansionPath:
         """The model after any number of steps."""

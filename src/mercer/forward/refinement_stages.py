@@ -155,7 +155,6 @@ class RefinementStages:
         except KeyboardInterrupt:
             if not self.fits:
                 raise
-            self.fits[-1].flush()
             self.fits[-1].interrupted = True
         if self.fits and self.fits[-1].interrupted:
             self.clock.interrupt()
@@ -252,7 +251,6 @@ class RefinementStages:
         fit = self._begin(*drawn)
         if not fit.step():
             return begun
-        fit.flush()
         return fit
 
     def _separable_focus(self, problem: Problem, f: Tensor, validation: Any) -> Focus | None:
@@ -310,10 +308,9 @@ def _best(fits: Iterable[ForwardFit]) -> tuple[ForwardFit | None, float]:
 
 def _first_learner(fit: ForwardFit) -> tuple[ForwardFit | None, float]:
     """A fit after its first learner, and the decrease of the validation loss; None if there is no learner."""
-    before = float(fit.held_out_loss())
+    before = fit.held_out_loss()
     if not fit.step():
         return None, 0.0
-    fit.flush()
     return fit, before - fit.history.validation[-1]
 
 

@@ -79,9 +79,6 @@ def interrupted(n_steps: int) -> StopReason:
 class Stopping(Component):
     """A rule that ends a fit; `best` is the step to which the model is cut back."""
 
-    #: Whether the rule needs numbers of every step on the host (on CUDA that is a round trip).
-    watches = True
-
     @abstractmethod
     def reason(self, history: History) -> StopReason | None:
         """The reason to stop, or None."""
@@ -98,7 +95,6 @@ class MaxSteps(Stopping):
     n_steps: int = 100
     what: str = "learners"
     why: str = ""  # a `StopReason` where the rule is made here
-    watches = False
 
     def reason(self, history: History) -> StopReason | None:
         if len(history.seconds) >= self.n_steps:

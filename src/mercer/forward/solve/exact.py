@@ -25,6 +25,7 @@ from mercer.codegen.compiled import thin_product
 from mercer.data import spaced_rows
 from mercer.data.row_groups import Split
 from mercer.engine.plan import READ, Plan
+from mercer.forward import time_shares
 from mercer.forward.absorb import Block
 from mercer.forward.loop import Learner
 from mercer.forward.problem import Problem
@@ -89,14 +90,10 @@ class AllRows(Learner):
     left_out: Tensor | None = field(default=None, init=False)
     n_folds: int = field(default=0, init=False)  # folds that were left out; 0 if each row by itself
     last_fold: Tensor | None = field(default=None, init=False)  # rows of the last fold, if row groups were left out
-    clock: Clock = field(default_factory=Clock, init=False)
-    until: float = field(default=1.0, init=False)
-
-    def set_deadline(self, clock: Clock, until: float) -> None:
-        self.clock, self.until = clock, until
+    clock: Clock = field(default_factory=Clock, init=False)  # of the fit, a share of which steps may take
 
     def expired(self) -> bool:
-        return self.clock.expired(until=self.until)
+        return self.clock.expired(until=time_shares.SOLVING)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         index = block.problem.candidates()
