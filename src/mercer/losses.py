@@ -206,15 +206,13 @@ class Pinball(Loss):
         return float(self.quantile)
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
-        r, width = y - f, 0.5 / self.bound
-        outside = (r.abs() - width).clamp(min=0)
-        return (self._level() - 0.5) * r + 0.25 * (r.abs() - outside).square() / width + 0.25 * width + 0.5 * outside
+        return (self._level() - 0.5) * (y - f) + 0.5 * Absolute().value(y, f)
 
     def residual(self, y: Tensor, f: Tensor) -> Tensor:
-        return self._level() - 0.5 + (self.bound * (y - f)).clamp(-0.5, 0.5)
+        return self._level() - 0.5 + 0.5 * Absolute().residual(y, f)
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
-        return self.bound * ((y - f).abs() < 0.5 / self.bound).to(f.dtype)
+        return 0.5 * Absolute().curvature(y, f)
 
 
 @component
@@ -307,9 +305,15 @@ class PowerVarianceLoss(Loss):
         curvature = (p - 1) * y * torch.exp((1 - p) * near) + (2 - p) * torch.exp((2 - p) * near)
         return torch.where(near == f, curvature, 0.0)
 
-    @abstractmethod
     def _deviance(self, y: Tensor, f: Tensor) -> Tensor:
         """V for f within `FAR_MEANS`."""
+        p = self.variance_power()
+        if p == 1:
+            return torch.xlogy(y, y) - y * f + (torch.exp(f) - y)
+        if p == 2:
+            return y * torch.exp(-f) - 1 - torch.log(y) + f
+        least = y ** (2 - p) / ((1 - p) * (2 - p))
+        return least + y * torch.exp((1 - p) * f) / (p - 1) + torch.exp((2 - p) * f) / (2 - p)
 
 
 @component
@@ -323,9 +327,6 @@ class Poisson(PowerVarianceLoss):
     """
 
     short_name = "poisson"
-
-    def _deviance(self, y: Tensor, f: Tensor) -> Tensor:
-        return torch.xlogy(y, y) - y * f + (torch.exp(f) - y)
 
 
 @component
@@ -342,9 +343,6 @@ class Gamma(PowerVarianceLoss):
 
     def variance_power(self) -> float:
         return 2.0
-
-    def _deviance(self, y: Tensor, f: Tensor) -> Tensor:
-        return y * torch.exp(-f) - 1 - torch.log(y) + f
 
 
 @component
@@ -367,13 +365,6 @@ class Tweedie(PowerVarianceLoss):
     def variance_power(self) -> float:
         require(1 <= as_float(self.power) <= 2, "power", "a number from 1 (Poisson) to 2 (gamma)", self.power)
         return float(self.power)
-
-    def _deviance(self, y: Tensor, f: Tensor) -> Tensor:
-        p = self.variance_power()
-        if p in (1, 2):
-            return (Poisson() if p == 1 else Gamma())._deviance(y, f)
-        least = y ** (2 - p) / ((1 - p) * (2 - p))
-        return least + y * torch.exp((1 - p) * f) / (p - 1) + torch.exp((2 - p) * f) / (2 - p)
 
 
 @component
