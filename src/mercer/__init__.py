@@ -77,38 +77,7 @@ _MODULES = {
 #: Modules of the package that are attributes of it without an import of their own.
 _ON_DEMAND = ("datasets", "distributed", "doctor", "plots")
 
-__all__ = [
-    "ARDSelector",
-    "SparseGPClassifier",
-    "SparseGPRegressor",
-    "GradientMetric",
-    "GreedyKernelClassifier",
-    "GreedyKernelRegressor",
-    "GreedyNystroem",
-    "KernelBoostingClassifier",
-    "KernelBoostingRegressor",
-    "EmpiricalKernelMap",
-    "MHKSClassifier",
-    "MultiKernelMHKSClassifier",
-    "RPEMEKLClassifier",
-    "RPEMEKLRegressor",
-    "CommonBasisMixtureClassifier",
-    "ENRBFClassifier",
-    "ENRBFRegressor",
-    "GaussianMixtureClassifier",
-    "NRBFClassifier",
-    "NRBFRegressor",
-    "compress",
-    "load",
-    "one_standard_error",
-    "partial_effects",
-    "report",
-    "save",
-    "select_basis",
-    "shapley_values",
-    "to_onnx",
-    "tune_kernel",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> _typing.Any:
