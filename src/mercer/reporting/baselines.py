@@ -22,6 +22,7 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from mercer.data import spaced_rows
 from mercer.reporting.subject import Subject
 from mercer.reporting.table import Table
 
@@ -80,7 +81,7 @@ def _predictions(subject: Subject, make: Any, X: np.ndarray, levels: Any) -> tup
     classes = subject.classes
     if subject.train is not None:
         table, y = subject.train
-        index = np.arange(len(y)) if len(y) <= MAX_ROWS else np.linspace(0, len(y) - 1, MAX_ROWS).astype(int)
+        index = spaced_rows(np.ones(len(y)), MAX_ROWS)
         fitted = make().fit(_coded(table.part(index), levels), y[index])
         return fitted.predict(X), _probabilities(fitted, X, classes)
     folds = KFold(5, shuffle=True, random_state=0)

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import t
 from sklearn.metrics import confusion_matrix
 
+from mercer.data import spaced_rows
 from mercer.reporting.section import Figure, Grid, Section
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import Band, Line, Points, chart, short
@@ -48,16 +49,11 @@ def _measures(observed: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
 
 def _scatter(name: str, observed: np.ndarray, predicted: np.ndarray, r2: float) -> Figure:
     """Predicted against observed values, thinned to `CLOUD` points."""
-    index = _thinned(len(observed), CLOUD)
+    index = spaced_rows(np.ones(len(observed)), CLOUD)
     ends = np.array([observed.min(), observed.max()])
     caption = f"Predicted against observed values of {name}: R² is {r2:.3f}; the line is a perfect answer."
     marks: list[Points | Line | Band] = [Points(observed[index], predicted[index]), Line(ends, ends, dashed=True)]
     return Figure(chart(marks, f"observed {name}", f"predicted {name}", caption), caption)
-
-
-def _thinned(n: int, most: int) -> np.ndarray:
-    """At most `most` evenly spaced indices below n."""
-    return np.unique(np.linspace(0, n - 1, most).astype(int))
 
 
 def _classes(subject: Subject) -> Section:
@@ -139,7 +135,7 @@ def _residual_figure(
     mean, twice = binned.mean, binned.two_standard_errors
     marks: list[Points | Line | Band] = []
     if subject.classes is None:
-        index = _thinned(len(column), CLOUD // 2)
+        index = spaced_rows(np.ones(len(column)), CLOUD // 2)
         marks.append(Points(column[index], subject.residuals[index, 0]))
     marks += [Band(binned.centre, mean - twice, mean + twice), Line(binned.centre, mean, dots=True)]
     marks.append(Line(binned.centre[[0, -1]], np.array([level, level]), colour=2, dashed=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 
+from mercer.data import spaced_rows
 from mercer.reporting.section import Figure, Grid, Section
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import Line, chart
@@ -94,20 +95,15 @@ def _roc(score: np.ndarray, positive: np.ndarray, area: float) -> Figure:
     caption = f"ROC curve: recall against the false positive rate; its area is {area:.3f}, and 0.5 on the dashed line."
     false, true, _ = roc_curve(positive, score)
     ends = np.array([0.0, 1.0])
-    marks = [Line(*_thinned(false, true), "model", 0), Line(ends, ends, "chance", dashed=True)]
+    shown = spaced_rows(np.ones(len(true)), POINTS)
+    marks = [Line(false[shown], true[shown], "model", 0), Line(ends, ends, "chance", dashed=True)]
     return Figure(chart(marks, "false positive rate", "recall", caption), caption)
 
 
 def _precision_recall(score: np.ndarray, positive: np.ndarray, area: float, share: float) -> Figure:
     caption = f"Precision against recall: the average precision is {area:.3f}; the dashed line is chance."
     precision, recall, _ = precision_recall_curve(positive, score)
+    shown = spaced_rows(np.ones(len(recall)), POINTS)[::-1]
     chance = Line(np.array([0.0, 1.0]), np.array([share, share]), "chance", dashed=True)
-    return Figure(
-        chart([Line(*_thinned(recall[::-1], precision[::-1]), "model", 0), chance], "recall", "precision", caption),
-        caption,
-    )
-
-
-def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    index = np.unique(np.linspace(0, len(x) - 1, POINTS).astype(int))
-    return x[index], y[index]
+    marks = [Line(recall[shown], precision[shown], "model", 0), chance]
+    return Figure(chart(marks, "recall", "precision", caption), caption)
