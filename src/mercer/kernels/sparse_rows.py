@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.base import Bias, Kernel, Product, Scaled, Sum
-from mercer.kernels.columns import Columns, Tiles
+from mercer.kernels.columns import Columns
 from mercer.kernels.custom import Normalized
 from mercer.kernels.dot import Linear, Polynomial
 from mercer.kernels.radial import Radial
@@ -83,18 +83,7 @@ class SparseRowKernel(Kernel):
 
     def columns(self, Z: Tensor) -> Columns:
         places = _places(Z)
-        basis, norms = self.right.table[places].T.tocsc(), self.right.norms[places]
-
-        def tile(X: Tensor, _: Tensor) -> Tensor:
-            rows, out = _places(X), X.new_empty(len(X), len(places))
-            size = max(TILE // max(len(places), 1), 1)
-            for start in range(0, len(rows), size):  # sparse products take several times the memory of the tile
-                block = rows[start : start + size]
-                parts = ((self.left.table[block] @ basis).toarray(), self.left.norms[block][:, None], norms)
-                out[start : start + size] = by_products(self.kernel, *(torch.from_numpy(part) for part in parts))
-            return out
-
-        return _Bound(self, Tiles(tile, Z))
+        return SparseRowColumns(self, self.right.table[places].T.tocsc(), self.right.norms[places])
 
     def diag(self, X: Tensor) -> Tensor:
         norms = torch.from_numpy(self.left.norms[_places(X)])
@@ -112,14 +101,21 @@ class SparseRowKernel(Kernel):
 
 @final
 @dataclass(frozen=True)
-class _Bound(Columns):
-    """Tiles of a `SparseRowKernel`; other basis vectors are bound by their indices."""
+class SparseRowColumns(Columns):
+    """A `SparseRowKernel` bound to basis vectors: their table by columns (D × m), and |z|² of each."""
 
     kernel: SparseRowKernel
-    tiles: Tiles
+    basis: Any
+    norms: np.ndarray
 
     def __call__(self, X: Tensor) -> Tensor:
-        return self.tiles(X)
+        left, rows, out = self.kernel.left, _places(X), X.new_empty(len(X), len(self.norms))
+        size = max(TILE // max(len(self.norms), 1), 1)
+        for start in range(0, len(rows), size):  # sparse products take several times the memory of the tile
+            block = rows[start : start + size]
+            parts = ((left.table[block] @ self.basis).toarray(), left.norms[block][:, None], self.norms)
+            out[start : start + size] = by_products(self.kernel.kernel, *(torch.from_numpy(part) for part in parts))
+        return out
 
     def with_basis(self, Z: Tensor) -> Columns:
         return self.kernel.columns(Z)
