@@ -131,7 +131,7 @@ class LogisticExperts(Experts):
         return k * (4 * c + (0 if self.bounded else c * (c + 1) // 2))
 
     def sums(self, x: Tensor, y: Tensor, R: Tensor, psi: Tensor) -> Sums:
-        """Slope and curvature of Σ r log p(y | x, j) for every component (eq. 3.11, 3.12); the slope alone if bounded."""
+        """Slope and curvature of Σ r log p(y | x, j) for every component (eq. 3.11, 3.12); slopes alone if bounded."""
         k, c, width = self.coef.shape
         inputs = psi[:width]
         features = psi[: Features(width - 1, products=True).size]

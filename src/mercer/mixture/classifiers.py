@@ -31,7 +31,7 @@ from mercer.mixture.closed_form import (
 from mercer.mixture.em import EMResult, Mixture, fit_em, posterior
 from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import Experts
-from mercer.mixture.features import columns
+from mercer.mixture.features import all_columns
 from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.local_logistic import fit_by_gradients
 from mercer.mixture.n_components import ChosenSize, Trials
@@ -39,15 +39,10 @@ from mercer.mixture.output_weights import logistic_weights
 from mercer.mixture.uncertainty import UncertainClasses, weight_posterior
 from mercer.preprocessing.inputs import ClassTargets, InputMap
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.validate import penalty_in_units
 from mercer.progress import report_step
 
-#: λ where it is "auto" and training is in two steps.
-PLAIN_PENALTY = 1e-2
 #: The largest curvature of the logistic loss; that of the squared loss is one.
 LOGISTIC_CURVATURE = 0.25
-#: Bounds of the penalty of local logistic models where it is "auto".
-LOGISTIC_PENALTIES = 0.1, 1.0
 #: Training rows for calibration if none can be held out.
 CALIBRATION_ROWS = 2000
 
@@ -72,6 +67,8 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
     _linear: ClassVar[bool] = False
     #: Whether they are shares of classes.
     _shares: ClassVar[bool] = False
+    #: Bounds of λ where leave-one-out errors find it.
+    _penalty_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
     def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
         if getattr(self, "training", "em") != "leave-one-out":
@@ -80,9 +77,12 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
         coded = replace(sample, Y=codes[:, 1:] if setting.n_classes == 2 else codes)
         penalties = [c for c in PENALTIES if c >= LEAST_OF_CLASSES]
         k = self.n_components
-        sizes = doubled_sizes(1, self.max_components) if isinstance(k, str) else [k]
-        kind = {"classes": True, "shares": self._shares, "narrow": self._linear or self._shares}
-        return located_size(coded, GateSearch(setting, sizes, self._linear, penalties, **kind), rng)
+        sizes = doubled_sizes(self.max_components) if isinstance(k, str) else [k]
+        search = GateSearch(setting, sizes, self._linear, penalties, classes=True, shares=self._shares)
+        size = located_size(coded, search, rng)
+        if size.ridge is None or not isinstance(getattr(self, "regularization", 0.0), str):
+            return replace(size, ridge=None)
+        return replace(size, ridge=float(np.clip(LOGISTIC_CURVATURE * size.ridge, *self._penalty_range)))
 
     def _calibrated(
         self, fitted: Fitted, targets: ClassTargets, given: TableData, refits: MixtureRefits
@@ -91,7 +91,7 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
         sample = refits.sample
 
         def probabilities(model: Fitted, rows: Sample) -> np.ndarray:
-            x = columns(rows.rows.take(torch.arange(rows.n_rows)))
+            x = all_columns(rows)
             return self._predictor(model.mixture.to(x.device), model.output_weights)(x).T.double().cpu().numpy()
 
         found = None if sample.rows.shard.divided else refits.out_of_fold(probabilities)
@@ -204,17 +204,8 @@ class ENRBFClassifier(MixtureClassifier):
     newton_steps: Annotated[int, integer()] = 1
 
     _linear: ClassVar[bool] = True
-
-    def _ridge(self, unit: float, total: float) -> float:
-        if isinstance(self.regularization, str):
-            return penalty_in_units(LOGISTIC_PENALTIES[1], unit)
-        return super()._ridge(unit, total)
-
-    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
-        size = super()._size(sample, trials, setting, rng)
-        if size.ridge is None or not isinstance(self.regularization, str):
-            return replace(size, ridge=None)
-        return replace(size, ridge=float(np.clip(LOGISTIC_CURVATURE * size.ridge, *LOGISTIC_PENALTIES)))
+    _plain_penalty: ClassVar[float] = 1.0
+    _penalty_range: ClassVar[tuple[float, float]] = (0.1, 1.0)
 
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
@@ -288,17 +279,6 @@ class NRBFClassifier(MixtureClassifier):
     training: Annotated[str, literal("leave-one-out", "two-step")] = "leave-one-out"
     regularization: Annotated[float | str, AUTO | number(0.0)] = "auto"
     max_components: Annotated[int, integer()] = 160
-
-    def _ridge(self, unit: float, total: float) -> float:
-        if isinstance(self.regularization, str):
-            return penalty_in_units(PLAIN_PENALTY, unit)
-        return super()._ridge(unit, total)
-
-    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
-        size = super()._size(sample, trials, setting, rng)
-        if size.ridge is None or not isinstance(self.regularization, str):
-            return replace(size, ridge=None)
-        return replace(size, ridge=LOGISTIC_CURVATURE * size.ridge)
 
     def _em_share(self) -> float:
         return 0.8

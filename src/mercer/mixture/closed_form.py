@@ -21,7 +21,7 @@ from mercer.clock import Clock, StopKind, StopReason
 from mercer.engine import Sample
 from mercer.mixture.em import Mixture
 from mercer.mixture.experts import NoExperts
-from mercer.mixture.features import Features, columns
+from mercer.mixture.features import Features, all_columns
 from mercer.mixture.fit import MixtureSettings, k_means
 from mercer.mixture.gates import Floor, make_gates
 from mercer.mixture.n_components import ChosenSize
@@ -118,8 +118,7 @@ def _deviation(losses: Tensor, weight: Tensor) -> float:
 class GateSearch:
     """Arguments of the trials besides the rows: settings, the sizes, whether local models have slopes, and the loss.
 
-    With `shares` the local models are shares of classes (`shares_without`), which have no penalty. Gates are `narrow`
-    where probabilities of local models are averaged: wide ones would need values beyond 0 and 1.
+    With `shares` the local models are shares of classes (`shares_without`), which have no penalty.
     """
 
     setting: MixtureSettings
@@ -128,7 +127,6 @@ class GateSearch:
     penalties: Sequence[float]
     classes: bool = False
     shares: bool = False
-    narrow: bool = False
 
     def best(self, sample: Sample, rng: np.random.Generator) -> tuple[Mixture, float, dict[str, Any]]:
         """Gates and λ of the smallest size within one standard error of the best, and the results of all sizes."""
@@ -164,7 +162,8 @@ class GateSearch:
             if found and (many or self.setting.clock.expired(until=TIME_SHARE)):
                 break
             centres, _ = k_means(U, table.weight, k, rng)
-            tried = NARROW_WIDTHS if self.narrow else WIDTHS
+            # averages of probabilities need narrow gates: wide ones would need values beyond 0 and 1
+            tried = NARROW_WIDTHS if self.classes and (self.linear or self.shares) else WIDTHS
             widths = mean_distance(U) * np.array(tried if len(centres) > 1 else (1.0,))
             trials = [self._trial(table, U, centres, width) for width in widths.tolist()]
             found.append(min(trials, key=lambda trial: trial.loss))
@@ -227,7 +226,7 @@ class TrialRows:
     @classmethod
     def of(cls, sample: Sample) -> TrialRows:
         alive = torch.as_tensor(sample.alive, device=sample.weight.device)
-        X = columns(sample.rows.take(torch.arange(sample.rows.n_rows))).T[alive].double()
+        X = all_columns(sample).T[alive]
         return cls(X, sample.Y[alive].double(), sample.weight[alive].double())
 
 
@@ -270,13 +269,13 @@ def location_reason(clock: Clock, what: str) -> StopReason:
     return StopReason(f"{what} have the least leave-one-out error", StopKind.EXACT)
 
 
-def doubled_sizes(least: int, most: int) -> list[int]:
-    """Numbers of components to try: `least`, twice as many, …, `most`.
+def doubled_sizes(most: int) -> list[int]:
+    """Numbers of components to try: 1, twice as many, …, `most`.
 
-    >>> doubled_sizes(5, 60)
-    [5, 10, 20, 40, 60]
+    >>> doubled_sizes(12)
+    [1, 2, 4, 8, 12]
     """
-    sizes = [min(least, most)]
+    sizes = [1]
     while sizes[-1] < most:
         sizes.append(min(2 * sizes[-1], most))
     return sizes

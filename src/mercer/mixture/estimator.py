@@ -21,7 +21,7 @@ from mercer.engine import Plan, Sample, each_block, make_plan
 from mercer.engine.plan import generator
 from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.experts import Experts, LinearExperts, NoExperts, NoisyExperts
-from mercer.mixture.features import columns
+from mercer.mixture.features import all_columns, columns
 from mercer.mixture.fit import Fitted, MixtureSettings, fit_mixture
 from mercer.mixture.gates import COVARIANCES, column_variances, rounding_variance
 from mercer.mixture.n_components import ChosenSize, Trials, chosen_size
@@ -115,6 +115,8 @@ class MixtureEstimator(BaseKernelEstimator):
 
     #: Whether the targets are classes.
     _is_classifier: ClassVar[bool]
+    #: λ for `regularization="auto"` where training does not find it.
+    _plain_penalty: ClassVar[float] = 1e-2
     #: Whether a larger mixture starts from a smaller one.
     _grows: ClassVar[bool] = True
 
@@ -218,13 +220,12 @@ class MixtureEstimator(BaseKernelEstimator):
         }
 
     def _ridge(self, unit: float, total: float) -> float:
-        """λ for weights divided by `unit`, whose sum then is `total`; 0 for models of densities, or if it is chosen."""
+        """λ for weights divided by `unit`, whose sum then is `total`; 0 for models of densities."""
         given = getattr(self, "regularization", 0.0)
         if isinstance(given, str):
-            return 0.0
-        penalty = float(given)
-        warn_of_small_weights(penalty, unit, total, "regularization")
-        return penalty_in_units(penalty, unit)
+            return penalty_in_units(self._plain_penalty, unit)
+        warn_of_small_weights(given, unit, total, "regularization")
+        return penalty_in_units(float(given), unit)
 
     def _plan(self, n_rows: int) -> Plan:
         """Plan of the work: rows in `dtype`; densities and sums are always float64, since they cancel."""
@@ -260,8 +261,7 @@ class MixtureEstimator(BaseKernelEstimator):
             return self._train(part, k, setting, rng, start)
 
         def score(fitted: Fitted, test: Sample) -> float:
-            x = columns(test.rows.take(torch.arange(test.rows.n_rows)))
-            predictions = self._predictor(fitted.mixture, fitted.output_weights)(x)
+            predictions = self._predictor(fitted.mixture, fitted.output_weights)(all_columns(test))
             return self._score(targets, predictions, test.Y.T, test.weight)
 
         return Trials(train, score, setting.clock, grows=self._grows, classes=self._is_classifier)
@@ -422,7 +422,7 @@ def leave_one_out_scale(
     A local model of q weights shares :math:`N_j = N p(j)` rows, so a row has the leverage :math:`q\,p(j \mid x)/N_j` in
     it on average. The gates depend on many rows and are kept as they are.
     """
-    x = columns(part.rows.take(torch.arange(part.rows.n_rows)))
+    x = all_columns(part)
     f, variance = mean_and_variance(mixture, disagree)(x).chunk(2)
     size = 1 + x.shape[0] if isinstance(mixture.experts, LinearExperts) else 1
     rows = sample.total_weight / sample.mean_weight * mixture.gates.weights

@@ -13,11 +13,17 @@ import torch
 from torch import Tensor
 
 from mercer.codegen.cpu import FEATURES, thread_buffer
+from mercer.engine import Sample
 
 
 def columns(block: Tensor) -> Tensor:
     """A block of rows as D × n in float64."""
     return block.to(torch.float64).T.contiguous()
+
+
+def all_columns(sample: Sample) -> Tensor:
+    """All rows of a sample as D × n in float64."""
+    return columns(sample.rows.take(torch.arange(sample.rows.n_rows)))
 
 
 @dataclass(frozen=True)

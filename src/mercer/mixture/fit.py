@@ -20,7 +20,7 @@ from mercer.linalg import spread_out
 from mercer.mixture.class_experts import Owned
 from mercer.mixture.em import EMResult, Mixture, fit_em
 from mercer.mixture.experts import Experts
-from mercer.mixture.features import Features, columns
+from mercer.mixture.features import Features, all_columns
 from mercer.mixture.gates import Floor, gates_from_sums
 
 #: Rows on which starts are compared.
@@ -160,7 +160,7 @@ def assigned(
     groups = torch.zeros(n, dtype=torch.int64, device=labels.device) if groups is None else groups
     variance = torch.where(setting.variance > 0, setting.variance, 1.0).to(labels.device)
     floor = Floor(setting.kind, torch.maximum(setting.floor * variance, setting.rounding.to(labels.device)), groups)
-    x = columns(sample.rows.take(torch.arange(sample.rows.n_rows)))
+    x = all_columns(sample)
     psi = layout.of(x, made.further(x, sample.Y.T))
     R = (labels == torch.arange(n, device=labels.device)[:, None]) * sample.weight
     everywhere = sample.weight / sample.total_weight * sample.mean_weight
@@ -172,7 +172,7 @@ def assigned(
 
 def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> Tensor:
     """Label each row by k-means over the inputs, over inputs and targets, or by the nearest random row."""
-    X = columns(sample.rows.take(torch.arange(sample.rows.n_rows))).T
+    X = all_columns(sample).T
     if style == "targets":  # targets count as much as all inputs together
         X = torch.cat([X, X.shape[1] ** 0.5 * sample.Y], 1)
     w = sample.weight

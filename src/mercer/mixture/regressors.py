@@ -35,7 +35,7 @@ from mercer.mixture.estimator import (
     mean_and_variance,
 )
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
-from mercer.mixture.features import columns
+from mercer.mixture.features import all_columns
 from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import fit_gradient, least_squares, local_noise, misleading
@@ -43,12 +43,9 @@ from mercer.mixture.uncertainty import UncertainMixture, weight_posterior
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap, RealTargets
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.validate import penalty_in_units
 
 #: Ways of training, each with EM's share of the time budget.
 TRAININGS = {"leave-one-out": 1.0, "em": 1.0, "two-step": 0.9, "gradient": 0.5}
-#: λ of the other trainings where it is "auto".
-PLAIN_PENALTY = 1e-2
 
 
 @dataclass(eq=False, repr=False)
@@ -111,18 +108,13 @@ class MixtureRegressor(UncertainMixture, MixtureEstimator):
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         return lambda k: NoExperts() if self.training == "two-step" else self._start(k, sample, setting.ridge)
 
-    def _ridge(self, unit: float, total: float) -> float:
-        if isinstance(self.regularization, str):
-            return penalty_in_units(PLAIN_PENALTY, unit)
-        return super()._ridge(unit, total)
-
     def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
         if self.training != "leave-one-out":
             return super()._size(sample, trials, setting, rng)
         given, k = self.regularization, self.n_components
         least = LEAST_OF_SLOPES if self._linear else 0.0
         penalties = [c for c in PENALTIES if c >= least] if isinstance(given, str) else [setting.ridge]
-        sizes = doubled_sizes(1, self.max_components) if isinstance(k, str) else [k]
+        sizes = doubled_sizes(self.max_components) if isinstance(k, str) else [k]
         return located_size(sample, GateSearch(setting, sizes, self._linear, penalties), rng)
 
     def _train(
@@ -294,7 +286,7 @@ class NRBFRegressor(MixtureRegressor):
 
 
 def _mean_and_variance(fitted: Fitted, sample: Sample, disagree: bool) -> np.ndarray:
-    x = columns(sample.rows.take(torch.arange(sample.n_rows)))
+    x = all_columns(sample)
     return mean_and_variance(fitted.mixture.to(x.device), disagree)(x).T.double().cpu().numpy()
 
 

@@ -28,7 +28,7 @@ from mercer.data import RowSource
 from mercer.engine import Sample
 from mercer.linalg import cholesky
 from mercer.mixture.em import FAR, Mixture, posterior
-from mercer.mixture.features import columns
+from mercer.mixture.features import all_columns
 from mercer.mixture.output_weights import local_inputs, reduce_activations
 from mercer.parts import require
 
@@ -59,7 +59,7 @@ def weight_posterior(
     A penalty of zero is replaced by that of one row for each weight (the unit information prior).
     """
     part = sample.part(sample.spaced(REACH_ROWS))
-    x = columns(part.rows.take(torch.arange(part.rows.n_rows)))
+    x = all_columns(part)
     reach = float(torch.quantile(gate_distance(mixture)(x)[0], WITHIN)) if x.shape[1] else 0.0
     reach = float(sample.rows.shard.group.max(reach))  # the same on all processes
     R = mixture.n_components * (1 + sample.rows.n_columns if linear else 1)
