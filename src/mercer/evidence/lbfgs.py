@@ -87,7 +87,7 @@ def climb(
             raise _Ended(StopReason(sentence, StopKind.CONVERGED))
         return -with_prior, -slope
 
-    def stepped(x: np.ndarray) -> None:
+    def stepped(x: np.ndarray, loss: float) -> None:
         nonlocal n_iter
         n_iter += 1
         if callback is not None:

@@ -16,11 +16,13 @@ def minimize_lbfgs(
     objective: Callable[[np.ndarray], tuple[float, np.ndarray]],
     start: np.ndarray,
     bounds: Sequence[tuple[float | None, float | None]] | None = None,
-    callback: Callable[[np.ndarray], object] | None = None,
+    callback: Callable[[np.ndarray, float], object] | None = None,
     short: bool = True,
     **options: Any,
 ) -> OptimizeResult:
     """Minimise `objective`, which returns a value and its slope, by scipy's L-BFGS-B under its `options`.
+
+    `callback` is called with the point and the value that each step has reached.
 
     OpenBLAS gets one thread: scipy's vector algebra wakes its threads, which spin for a while after each call and
     compete with torch's: on two cores an evidence evaluation took four times as long. Torch keeps its threads.
@@ -37,7 +39,11 @@ def minimize_lbfgs(
         value, slope = objective(x[:-1])
         return value, np.append(slope, 0.0)
 
-    given: dict[str, Any] = {"callback": None if callback is None else lambda x: callback(x[:-1])}
+    def stepped(intermediate_result: OptimizeResult) -> None:
+        if callback is not None:
+            callback(intermediate_result.x[:-1].copy(), float(intermediate_result.fun))
+
+    given: dict[str, Any] = {"callback": stepped}
     if bounds is not None:
         given["bounds"] = [*bounds, (None, None) if short else (0.0, 0.0)]
     with _not_of_torch().limit(limits=1, user_api="blas"):

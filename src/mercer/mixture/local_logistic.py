@@ -42,7 +42,6 @@ class ConditionalLikelihood:
     setting: MixtureSettings
     whitening: Tensor
     path: list[float] = field(default_factory=list)
-    latest: float = 0.0
 
     def maximum(self) -> EMResult:
         offset = _log_density(self.sample, self.mixture) / self.sample.total_weight
@@ -50,10 +49,10 @@ class ConditionalLikelihood:
         found = start
         self.path = [offset - self.loss(start)[0]]
 
-        def ended(flat: np.ndarray) -> None:
+        def ended(flat: np.ndarray, loss: float) -> None:
             nonlocal found
-            found = flat.copy()
-            self.path.append(offset - self.latest)
+            found = flat
+            self.path.append(offset - loss)
             result = EMResult(self.at(flat), self.path, RUNNING)
             asked = [bool(callback(result)) for callback in self.setting.callbacks]
             if any(asked):
@@ -62,10 +61,9 @@ class ConditionalLikelihood:
                 raise StopIteration
 
         try:
-            done = minimize_lbfgs(
+            minimize_lbfgs(
                 self.loss, start, callback=ended, maxiter=self.setting.max_iter, ftol=self.setting.tol, gtol=1e-7
             )
-            found = done.x
         except KeyboardInterrupt:
             clock.interrupt()
         return EMResult(self.at(found), self.path, self._stop_reason())
@@ -111,8 +109,7 @@ class ConditionalLikelihood:
             slope[:, :, 0] -= slope[:, :, 0].mean(1, keepdim=True)
         whitened = slope @ self.whitening.mT
         total = self.sample.total_weight
-        self.latest = float(experts.penalty() - value) / total
-        return self.latest, -(whitened.flatten() / total).cpu().numpy()
+        return float(experts.penalty() - value) / total, -(whitened.flatten() / total).cpu().numpy()
 
 
 def _whitening(sample: Sample, mixture: Mixture) -> Tensor:

@@ -172,7 +172,7 @@ def _many_weights(sample: Sample, mixture: Mixture, c: int, ridge: float, clock:
         whitened = torch.linalg.solve_triangular(factor, slope.reshape(c, -1).T, upper=False).T
         return float(value) / sample.total_weight, (whitened.flatten() / sample.total_weight).cpu().numpy()
 
-    def ended(flat: np.ndarray) -> None:
+    def ended(flat: np.ndarray, loss: float) -> None:
         if clock.expired():
             raise StopIteration
 
@@ -269,29 +269,22 @@ class _Last:
 
 
 def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock: Clock) -> _Last:
-    """Run L-BFGS from x0; an interruption returns the last step."""
-    last, tried, before = _Last(x0, value), {}, clock.elapsed()
+    """Run L-BFGS from x0, where the objective has this value; return its last step."""
+    last, before = _Last(x0, value), clock.elapsed()
 
-    def recorded(x: np.ndarray) -> tuple[float, np.ndarray]:
-        found = objective(x)
-        tried[x.tobytes()] = found[0]
-        return found
-
-    def stepped(x: np.ndarray) -> None:
+    def stepped(x: np.ndarray, value: float) -> None:
         nonlocal last, before
         pace, before = clock.elapsed() - before, clock.elapsed()
-        last = _Last(x.copy(), tried.get(x.tobytes(), np.inf), last.steps + 1)
-        tried.clear()
+        last = _Last(x, value, last.steps + 1)
         report_step("gradient", steps, step=last.steps)
         if clock.expired(needing=2 * pace):  # the output weights are solved for once more
             raise StopIteration
 
     try:
-        found = minimize_lbfgs(recorded, x0, callback=stepped, maxiter=steps, ftol=1e-12, gtol=1e-9, maxcor=20)
+        minimize_lbfgs(objective, x0, callback=stepped, maxiter=steps, ftol=1e-12, gtol=1e-9, maxcor=20)
     except KeyboardInterrupt:
         clock.interrupt()
-        return last
-    return _Last(found.x, float(found.fun), int(found.nit))
+    return last
 
 
 def loss_and_slopes(sample: Sample, mixture: Mixture, C: Tensor, W: Tensor) -> tuple[float, Tensor, Tensor]:

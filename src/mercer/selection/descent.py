@@ -148,7 +148,7 @@ class Descent:
         def gains_too_little() -> bool:
             return values[0] - min(values) < EARLY_GAIN
 
-        def stop_early(theta: np.ndarray) -> None:
+        def stop_early(theta: np.ndarray, value: float) -> None:
             if expired() or (next(steps) == EARLY_STEPS and gains_too_little()):
                 raise StopIteration
 
