@@ -38,7 +38,6 @@ from mercer.data.raw import (
     parse_text,
     zone_name,
 )
-from mercer.data.shard import Shard
 from mercer.data.source import TransformedRows
 from mercer.engine import make_plan
 from mercer.parts import require
@@ -46,8 +45,8 @@ from mercer.preprocessing.columns import ByLevel, ColumnDescription, Rank, numbe
 
 Table = np.ndarray | list[RawColumn]
 Kept = TypeVar("Kept", bound=Table)
-#: Rows by which columns are examined before all rows are read, and the numbers read at a time.
-FIRST_ROWS, NUMBERS = 100, 1 << 22
+#: Numbers that are read at a time where constant columns are looked for: few, since a few rows settle most tables.
+NUMBERS = 1 << 16
 #: Values are equal up to this share of their size, as in `mercer.preprocessing.inputs.standardised`.
 ROUNDING = 1e-12
 #: Sparse tables of at most this many columns are made dense, so that columns are mapped and metrics learned.
@@ -345,12 +344,6 @@ class Constants:
         """New rows with the constant values in the constant columns."""
         return _held_sparse(rows, self) if isinstance(rows, SparseRows) else HeldRows(rows, self)
 
-    def in_block(self, block: Tensor) -> Tensor:
-        """A copy of a block of rows with the constant values in the constant columns."""
-        block = block.clone()
-        block[:, torch.as_tensor(self.columns, device=block.device)] = torch.as_tensor(self.values).to(block)
-        return block
-
     def mask(self, n_columns: int) -> np.ndarray:
         """A mask of the constant columns among `n_columns`."""
         mask = np.zeros(n_columns, dtype=bool)
@@ -366,35 +359,30 @@ class HeldRows(TransformedRows):
         self.constants = constants
 
     def transform(self, block: Tensor) -> Tensor:
-        return self.constants.in_block(block)
+        block = block.clone()
+        columns = torch.as_tensor(self.constants.columns, device=block.device)
+        block[:, columns] = torch.as_tensor(self.constants.values).to(block)
+        return block
 
 
 def find_constants(rows: RowSource, weight: np.ndarray) -> Constants | None:
     """Find the columns with one value in all rows of positive weight, on all processes; None where there are none.
 
-    A few rows settle most tables. All rows are read only if a column has one value in these, until every candidate
-    column has shown a second value.
+    Rows are read until every column has shown a second value, which is in the first block of most tables.
     """
     if isinstance(rows, SparseRows):
         return _in_sparse(rows, weight)
-    shard, alive = rows.shard, torch.as_tensor(weight > 0)
-    first = rows.fetch(shard.spaced(alive, FIRST_ROWS).numpy()).double().cpu()
-    columns = _alike(first, first[0]).nonzero()[:, 0]
-    if not len(columns):
-        return None
-    columns = columns[_same_everywhere(rows, shard, alive, columns, first[0, columns])]
-    return Constants(columns.numpy(), first[0, columns].numpy()) if len(columns) else None
-
-
-def _same_everywhere(rows: RowSource, shard: Shard, alive: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-    """A mask of the columns that have these values in all rows, on all processes."""
-    same = torch.ones(len(columns), dtype=torch.bool)
+    alive = torch.as_tensor(weight > 0)
+    first = rows.fetch(rows.shard.spaced(alive, 1).numpy()).double().cpu()[0]
+    columns = torch.arange(rows.n_columns)
     for start, block in rows.blocks(max(NUMBERS // rows.n_columns, 1)):
         here = alive[start : start + len(block)].to(block.device)
-        same &= _alike(block[here][:, columns.to(block.device)].double().cpu(), values)
-        if not bool(same.any()):
+        columns = columns[_alike(block[here][:, columns.to(block.device)].double().cpu(), first[columns])]
+        if not len(columns):
             break
-    return shard.group.sum((~same).long()) == 0
+    varies = torch.ones(rows.n_columns).index_fill(0, columns, 0.0)
+    constant = (rows.shard.group.sum(varies) == 0).nonzero()[:, 0]
+    return Constants(constant.numpy(), first[constant].numpy()) if len(constant) else None
 
 
 def _alike(block: Tensor, values: Tensor) -> Tensor:
