@@ -28,8 +28,6 @@ class Code(ABC):
 
     column: int
     keeps_unit: ClassVar[bool] = False
-    #: The description, where it is the same for all columns.
-    label: ClassVar[str] = ""
 
     @property
     def width(self) -> int:
@@ -52,8 +50,8 @@ class Code(ABC):
 
     @property
     def description(self) -> str:
-        """The description of the code in words."""
-        return self.label
+        """The code in words; empty where a description of the column says it."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -82,10 +80,7 @@ class BooleanCode(Value):
     """0 or 1, at distance one like two levels."""
 
     keeps_unit: ClassVar[bool] = True
-
-    @property
-    def description(self) -> str:
-        return "0 or 1"
+    description = "0 or 1"
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ class Rank(Code):
 
     levels: tuple[str, ...]
     fill: float
-    label: ClassVar[str] = "rank"
+    description = "rank"
 
     def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         index = level_indices(column, self.levels)
@@ -107,7 +102,7 @@ class Missing(Code):
 
     sentinel: float = np.nan
     keeps_unit: ClassVar[bool] = True
-    label: ClassVar[str] = "missing or not"
+    description = "missing or not"
 
     def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         missing = column.missing
@@ -190,7 +185,7 @@ class Counts(ByLevel):
     """The logarithm of one plus the number of rows of a level."""
 
     counts: np.ndarray = field(repr=False)  # levels (and missing), as logarithms
-    label: ClassVar[str] = "frequency"
+    description = "frequency"
 
     def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         index = self.level_index(column)
@@ -202,10 +197,7 @@ class Cyclic(Code):
     """Sine and cosine of the time of day, week or year; zeros where the date is missing."""
 
     days: float
-
-    @property
-    def width(self) -> int:
-        return 2
+    width = 2
 
     def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         angle = 2 * np.pi * np.mod(numbers(column, "date"), self.days) / self.days
@@ -227,10 +219,7 @@ class CyclicNumber(Code):
 
     period: float
     keeps_unit: ClassVar[bool] = True
-
-    @property
-    def width(self) -> int:
-        return 2
+    width = 2
 
     def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         angle = 2 * np.pi * np.mod(numbers(column), self.period) / self.period
@@ -255,14 +244,11 @@ class Place(Code):
 
     longitude: int
     keeps_unit: ClassVar[bool] = True
+    width = 3
 
     @property
     def sources(self) -> tuple[int, ...]:
         return self.column, self.longitude
-
-    @property
-    def width(self) -> int:
-        return 3
 
     def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         both = (column, *others)
@@ -281,7 +267,7 @@ class DayNumber(Code):
     """Days since 1970 in the column's time zone; the median replaces missing dates."""
 
     fill: float
-    label: ClassVar[str] = "days"
+    description = "days"
 
     def encode(self, column: RawColumn, *others: RawColumn) -> np.ndarray:
         values = numbers(column, "date")

@@ -127,9 +127,8 @@ class _CodeChooser:
         words = f"left out: {reason}" if reason else " + ".join(code.description for code in codes)
         if paired:
             what = "latitude" if index in self.declared.places else "longitude"
-            words = " + ".join(
-                [f"{what} of a place on the sphere", *(code.description for code in codes if code.label)]
-            )
+            others = [code.description for code in codes if not isinstance(code, Place)]
+            words = " + ".join([f"{what} of a place on the sphere", *others])
         n_levels = len(np.unique(column.values[~column.missing])) if column.kind in CATEGORICAL else 0
         missing, kind = float(column.missing.mean()), "text" if text else column.kind
         return codes, ColumnDescription(column.name, kind, n_levels, missing, words, column.zone)
