@@ -65,11 +65,10 @@ class CrossFit:
 
     def fitted(self, table: TableMap, weight: np.ndarray) -> TableMap:
         """The table with target means of all rows of positive weight."""
-        codes = list(table.codes)
+        codes, priors = list(table.codes), self._prior(weight)
         for k, index in enumerate(self.at):
             code = codes[index]
             assert isinstance(code, TargetMean)
-            priors = self._prior(weight)
             codes[index] = replace(code, means=self._means(k, len(code.means), weight, priors)[-1], prior=priors[-1])
         for index, rows in self.texts.items():
             code, regression = codes[index], TextRegression(rows, self.targets, self.folds)
@@ -100,27 +99,22 @@ class CrossFit:
 
     def _means(self, k: int, n: int, weight: np.ndarray, priors: np.ndarray) -> np.ndarray:
         """Means of the n levels over the rows outside each fold, and last over all rows, shrunk towards the priors."""
-        sums = self._sums(k, n, weight)
+        sums = self._sums(self.levels[:, k], n, weight)
         total = sums.sum(0)
         prior_rows = self._prior_rows(k, total, weight)
         parts = zip([*(total - sums), total], priors, strict=True)
         return np.stack([(part[:, :-1] + prior_rows * prior) / (part[:, -1:] + prior_rows) for part, prior in parts])
 
-    def _sums(self, k: int, n: int, weight: np.ndarray) -> np.ndarray:
+    def _sums(self, level: np.ndarray, n: int, weight: np.ndarray) -> np.ndarray:
         """Weighted sums of the targets and, last, of the weights, by fold and level: folds × n × (p + 1)."""
-        cell = self.folds * (n + 1) + np.where(self.levels[:, k] < 0, n, self.levels[:, k])
+        cell = self.folds * (n + 1) + np.where(level < 0, n, level)
         size = FOLDS * (n + 1)
-        each = [np.bincount(cell, weights=weight * t, minlength=size) for t in self.targets.T]
-        each.append(np.bincount(cell, weights=weight, minlength=size))
+        each = [np.bincount(cell, weights=weight * t, minlength=size) for t in (*self.targets.T, np.ones(len(weight)))]
         return np.column_stack(each).reshape(FOLDS, n + 1, -1)[:, :n]
 
     def _prior(self, weight: np.ndarray) -> np.ndarray:
         """The mean target of the rows outside each fold, and last that of all rows; (folds + 1) × p."""
-        each = [
-            np.bincount(self.folds, weights=weight * t, minlength=FOLDS)
-            for t in (*self.targets.T, np.ones(len(weight)))
-        ]
-        sums = np.column_stack(each)
+        sums = self._sums(np.zeros(len(weight), dtype=np.int64), 1, weight)[:, 0]
         total = sums.sum(0)
         rest = np.vstack([total - sums, total])
         rest = np.where(rest[:, -1:] > 1e-12 * total[-1], rest, total)  # all rows in one fold
