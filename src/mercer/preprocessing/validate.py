@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mercer.data import UNDIVIDED, Shard, sparse_matrix
 from mercer.data.frames import column_names
-from mercer.data.raw import is_missing
+from mercer.data.raw import days, is_missing
 from mercer.data.row_groups import RowGroups
 from mercer.losses import Loss, PowerVarianceLoss
 from mercer.parts import as_float, require, warn
@@ -33,8 +33,6 @@ FEW_OF, FEW_LITTLE = 100, 5e-3
 CALLED = {"M": "dates", "m": "durations", "c": "complex numbers: Complex data not supported"}
 #: Largest penalty in units of the mean weight: larger ones change nothing, and its square is still finite.
 LARGEST_PENALTY = 1e100
-#: A day in microseconds: dates are counted in days.
-DAY = 86_400_000_000
 
 
 def checked_targets(y: Any, classes: bool, estimator: Any) -> np.ndarray:
@@ -334,7 +332,7 @@ def _times(values: np.ndarray) -> np.ndarray:
     require(dates, "time_order", "numbers or dates", f"{first} of type {type(first).__name__}")
     if values.dtype.kind == "O":  # times with a zone become those of UTC
         values = np.array([_without_zone(value) for value in values], dtype="datetime64[us]")
-    return values.astype("datetime64[us]").astype(np.int64) / DAY
+    return days(values.astype("datetime64[us]"))
 
 
 def _without_zone(value: Any) -> Any:
@@ -345,7 +343,7 @@ def _without_zone(value: Any) -> Any:
 def _length(gap: Any) -> float:
     """The gap in units of the times: days for dates."""
     if isinstance(gap, datetime.timedelta | np.timedelta64):
-        gap = np.timedelta64(gap).astype("timedelta64[us]").astype(np.int64) / DAY
+        gap = float(days(np.timedelta64(gap).astype("timedelta64[us]")))
     length = 0.0 if gap is None else as_float(gap)
     require(0 <= length < np.inf, "gap", "a length of time of at least 0", gap)
     return length
