@@ -105,7 +105,9 @@ def _table_source(X: Any) -> RowSource:
     if (sparse := sparse_matrix(X)) is not None:
         return SparseRows(sparse)
     if isinstance(X, torch.Tensor):
-        return _tensor_source(X)
+        require(X.ndim == 2, "X", "a tensor of two dimensions", tuple(X.shape))
+        require(not X.is_complex(), "X", "a tensor of real numbers", X.dtype)
+        return TensorRows(X)
     if isinstance(X, np.ndarray):
         require(X.ndim == 2, "X", "an array of two dimensions", X.shape)
         require_numbers(X.dtype, "X")
@@ -114,12 +116,6 @@ def _table_source(X: Any) -> RowSource:
         return FrameRows(X)
     wanted = "an array, a tensor, a pandas or polars DataFrame, the path of a file or a RowSource"
     raise TypeError(f"X must be {wanted}, got {type(X).__name__}")
-
-
-def _tensor_source(X: torch.Tensor) -> TensorRows:
-    require(X.ndim == 2, "X", "a tensor of two dimensions", tuple(X.shape))
-    require(not X.is_complex(), "X", "a tensor of real numbers", X.dtype)
-    return TensorRows(X)
 
 
 def _file_source(path: FilePath, names: Sequence[str] | None, target: str | None) -> RowSource:

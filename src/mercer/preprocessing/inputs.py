@@ -72,15 +72,11 @@ class InputMap(PickledByFields):
         return rows * A if A.ndim == 1 else rows @ A.T
 
     @cached_property
-    def _tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def _tensors(self) -> list[Tensor | None]:
         """Limits, means above scales where they change anything, and the transform."""
         trivial = not self.mean.any() and bool((self.scale == 1).all())
         units = None if trivial else np.stack(np.broadcast_arrays(self.mean, self.scale))
-
-        def tensor(part: np.ndarray | None) -> Tensor | None:
-            return None if part is None else torch.as_tensor(part)
-
-        return tensor(self.limits), tensor(units), tensor(self.transform)
+        return [None if part is None else torch.as_tensor(part) for part in (self.limits, units, self.transform)]
 
     def decode(self, rows: Tensor) -> np.ndarray:
         """Rows in the user's units; those of least norm where the transform is singular."""

@@ -237,18 +237,15 @@ class TableReader:
             wanted = f"whole on each process for a {type(self.estimator).__name__}"
             require(source.shard.group.size == 1, "X", wanted, type(source).__name__)
         if source.mixed:
-            return self._read_mixed(source, y, sample_weight)
+            y, target = self._targets(source, y)
+            table = numbers_or_columns(source.columns(), self.estimator)
+            return self.read_table(table, y, sample_weight, _source_names(source), target)
         wanted = "None where X is sparse, or a file or source of numbers"
         named = "cyclic_features, spherical_features and text_features"
         require(not names_codes(self.estimator), named, wanted, type(source))
         if source.shard.divided or self.group is ONE_PROCESS:
             return self._read_own_rows(source, y, sample_weight)
         return self._read_shared(source, y, sample_weight)
-
-    def _read_mixed(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
-        y, target = self._targets(source, y)
-        table = numbers_or_columns(source.columns(), self.estimator)
-        return self.read_table(table, y, sample_weight, _source_names(source), target)
 
     def _read_own_rows(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
         """Read a source all of whose rows belong to this process; targets and weights are those of its rows."""
