@@ -130,13 +130,11 @@ def arrow_column(name: str, column: Any) -> RawColumn:
     from pyarrow import compute, types
 
     kind = column.type
+    column = column if isinstance(column, pyarrow.ChunkedArray) else pyarrow.chunked_array([column])
     if types.is_dictionary(kind) or is_text(kind):
-        encoded = column if types.is_dictionary(kind) else column.dictionary_encode()
-        chunked = isinstance(encoded, pyarrow.ChunkedArray)
-        chunks = encoded.unify_dictionaries().chunks if chunked else [encoded]
-        codes = [chunk.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunks]
-        levels = level_names(chunks[0].dictionary.to_pylist()) if chunks else ()
-        values = np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
+        encoded = (column if types.is_dictionary(kind) else column.dictionary_encode()).combine_chunks()
+        values = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+        levels = level_names(encoded.dictionary.to_pylist())
         ordered = "ordered" if getattr(kind, "ordered", False) else "category"
         return RawColumn(name, ordered, values, levels, text=not types.is_dictionary(kind))
     if types.is_boolean(kind):
@@ -162,8 +160,7 @@ def arrow_column(name: str, column: Any) -> RawColumn:
 
 def _floats(column: Any) -> np.ndarray:
     """Convert numbers to an array, missing ones to NaN."""
-    values = column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False)
-    return np.array(values, dtype=np.float64)
+    return np.array(column.to_numpy(), dtype=np.float64)
 
 
 def is_text(kind: Any) -> bool:
