@@ -68,10 +68,7 @@ MODULES = (
 #: Old names of classes, as earlier versions wrote them, and their names today.
 RENAMED: dict[str, str] = {
     "border.ClassTargets": "preprocessing.ClassTargets",
-    "border.Coded": "preprocessing.EncodedTable",
-    "border.Constants": "preprocessing.Constants",
     "border.Counts": "preprocessing.Counts",
-    "border.CrossFit": "preprocessing.CrossFit",
     "border.Cycle": "preprocessing.Cyclic",
     "border.Day": "preprocessing.DayNumber",
     "border.DayMeans": "preprocessing.DayTargetMean",
@@ -86,8 +83,6 @@ RENAMED: dict[str, str] = {
     "border.Missing": "preprocessing.Missing",
     "border.Rank": "preprocessing.Rank",
     "border.RealTargets": "preprocessing.RealTargets",
-    "border.Shown": "base.CalibrationRows",
-    "border.Shrunk": "base.Shrunk",
     "border.TableMap": "preprocessing.TableMap",
     "border.Temperature": "base.Temperature",
     "border.Truth": "preprocessing.BooleanCode",
@@ -128,8 +123,6 @@ SHAPES: dict[str, dict[str, str]] = {
     "mixture.Mixture": {"gates.means": "k D", "layout.n_inputs": "=D", "floor.variance": "D", "floor.groups": "k"},
     "empirical.EnsembleMember": {"basis": "p D", "basis_indices": "p", "dual_coef": "M p P", "bias": "M P"},
 }
-#: Fields that are one of a few words.
-WORDS = {"forward.Expansion": {"dtype": ("float32", "float64")}}
 #: Fields of fitted parts that may hold NaN or infinity.
 MAY_BE_INFINITE = {"empirical.EnsembleMember": {"agreement", "kernel_norms", "objective_path"}}
 
@@ -232,8 +225,6 @@ def check_arrays(value: Any) -> None:
         if isinstance(array, np.ndarray) and array.dtype.kind == "f":
             finite = field.name in MAY_BE_INFINITE.get(name, ()) or bool(np.isfinite(array).all())
             require(finite, f"{field.name} of {name}", "finite", "an array with NaN or infinity")
-    for key, words in WORDS.get(name, {}).items():
-        require(getattr(value, key) in words, f"{key} of {name}", f"one of {words}", getattr(value, key))
     sizes: dict[str, int] = {}
     for path, forms in SHAPES.get(name, {}).items():
         held = reduce(getattr, path.split("."), value)
