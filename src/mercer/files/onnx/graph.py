@@ -23,7 +23,6 @@ class Graph:
     prefix: str = ""
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
-    outer: Graph | None = None
     count: list[int] = field(default_factory=lambda: [0])
 
     def fresh(self, kind: str) -> str:
@@ -45,8 +44,7 @@ class Graph:
 
         name = self.fresh("constant")
         array = np.asarray(value, dtype=dtype)
-        home = self if self.outer is None else self.outer
-        home.constants.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
         return name
 
     def text(self, values: Any) -> str:
@@ -93,7 +91,7 @@ class Graph:
         """``step(body, i, value)`` applied n times to a value, by a `Loop`."""
         from onnx import TensorProto, helper
 
-        body = Graph(self.dtype, self.prefix, outer=self if self.outer is None else self.outer, count=self.count)
+        body = Graph(self.dtype, self.prefix, constants=self.constants, count=self.count)
         i, on, value = (self.fresh(kind) for kind in ("step", "on", "value"))
         result, further = step(body, i, value), self.fresh("further")
         body.nodes.append(helper.make_node("Identity", [on], [further]))
@@ -107,7 +105,6 @@ class Graph:
 
 def onnx_type(dtype: str) -> int:
     """ONNX's number of a precision."""
-    from onnx import TensorProto
+    from onnx import helper
 
-    kinds = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
-    return (kinds | {"int64": TensorProto.INT64, "bool": TensorProto.BOOL})[dtype]
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
