@@ -33,9 +33,6 @@ def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> fl
     Targets are smoothed as by Platt: each class gets one more row of every class, so that no temperature is zero,
     however well a few rows are separated. One temperature keeps the order of decision values, so predictions and
     probabilities agree.
-
-    >>> round(fit_temperature(np.array([[-1.0], [1.0]]), np.array([[-1.0], [1.0]]), np.ones(2)), 2)  # p = 2/3
-    1.44
     """
     true, weight = class_indices(Y), weight / weight[weight > 0].mean()
     n_classes = max(Y.shape[1], 2)
@@ -139,11 +136,6 @@ def shrink_towards_rates(
     keep the decision, unless the rates are better by more than chance. If the rates alone are still better on these
     rows, more of them is mixed in. The log loss is convex in their share and ends at that of the rates, so the result
     is no worse on these rows, except for those whose decision is kept.
-
-    >>> wrong, true = np.array([[9.0], [-9.0], [9.0], [9.0]]), np.array([0, 1, 0, 0])
-    >>> found = shrink_towards_rates(Temperature(), wrong, true, np.ones(4))
-    >>> round(found.share, 2), found.rates.round(2).tolist()
-    (1.0, [0.75, 0.25])
     """
     alive = weight > 0
     decisions, true, weight = decisions[alive], true[alive], weight[alive] / weight[alive].sum()
@@ -170,11 +162,7 @@ def shrink_towards_rates(
 
 
 def class_rates(true: np.ndarray, weight: np.ndarray, n_classes: int, least: float) -> np.ndarray:
-    """Frequencies of the classes; those that none of these rows has share `least`, so that they stay possible.
-
-    >>> class_rates(np.array([0, 0, 2, 2]), np.full(4, 0.25), 3, 0.25).tolist()
-    [0.4, 0.2, 0.4]
-    """
+    """Frequencies of the classes; those that none of these rows has share `least`, so that they stay possible."""
     rates = np.bincount(true, weights=weight, minlength=n_classes)
     absent = rates == 0
     rates[absent] = least / max(absent.sum(), 1)

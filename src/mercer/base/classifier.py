@@ -42,11 +42,7 @@ class ClassWeightMixin:
 
 
 def sums_before(p: np.ndarray) -> np.ndarray:
-    """For each class, the sum of the probabilities of more probable classes, n × C.
-
-    >>> sums_before(np.array([[0.2, 0.5, 0.3]])).tolist()
-    [[0.8, 0.0, 0.5]]
-    """
+    """For each class, the sum of the probabilities of more probable classes, n × C."""
     order = np.argsort(-p, axis=1, kind="stable")
     sums = np.take_along_axis(p, order, axis=1).cumsum(1)
     before = np.column_stack([np.zeros(len(p)), sums[:, :-1]])

@@ -56,24 +56,6 @@ def inherit_docstring(cls: type) -> str:
     """The docstring of `cls` with the parameters and attributes that its bases document.
 
     A parameter is documented by the class that declares it, and shown by every estimator.
-
-    >>> class Base:
-    ...     '''A base.
-    ...
-    ...     Parameters
-    ...     ----------
-    ...     speed : float
-    ...         How fast.
-    ...     '''
-    >>> class Car(Base):
-    ...     '''A car.'''
-    >>> print(inherit_docstring(Car))
-    A car.
-    <BLANKLINE>
-    Parameters
-    ----------
-    speed : float
-        How fast.
     """
     summary, sections = _sections(cls.__doc__ or "")
     bases = [_sections(base.__dict__.get("__doc__") or "")[1] for base in cls.__mro__[1:]]

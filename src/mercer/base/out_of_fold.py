@@ -33,9 +33,6 @@ def leverages(phi: Tensor, weight: Tensor, penalty: Tensor, share: float = 1.0) 
 
     The leave-one-out residual of row i is :math:`r_i / (1 - h_i)`. If the rows are only a `share` s of the fitted ones,
     their sum is extrapolated to all.
-
-    >>> leverages(torch.ones(4, 1), torch.ones(4), torch.zeros(1, 1)).tolist()  # a mean of four numbers
-    [0.25, 0.25, 0.25, 0.25]
     """
     phi, weight = phi.double(), weight.double()
     gram = (phi * (weight / share)[:, None]).T @ phi + penalty.double()
@@ -61,9 +58,6 @@ def calibration_folds(labels: np.ndarray, folds: int = N_FOLDS) -> list[np.ndarr
 
     The only row of a label is never held out, since a refit without it could not know the label. Equal labels give
     equal folds, so that several models of one table are averaged row by row.
-
-    >>> [len(fold) for fold in calibration_folds(np.zeros(12))], [len(f) for f in calibration_folds(np.zeros(5000))]
-    ([3, 3, 2, 2, 2], [500])
     """
     n, rng = len(labels), np.random.default_rng(0)
     _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)

@@ -88,10 +88,6 @@ def fit_power_and_bias(held_out: LabelledProbabilities, largest_exponent: float 
     The shrinkage is the share of the gain over the frequencies that may be chance, after d/2n are taken off: the gain
     that d = classes − 1 biases have by chance on n rows (Wilks). A `largest_exponent` of one lets held-out rows weaken
     the probabilities alone, where the model's kernels have seen these rows.
-
-    >>> log_p, true = np.log([[0.5, 0.5]] * 4), np.array([0, 0, 0, 1])
-    >>> fit_power_and_bias(LabelledProbabilities(log_p, true, np.ones(4))).probabilities(log_p)[0].round(2)
-    array([0.75, 0.25])
     """
     rows = held_out.alive
     n_classes = held_out.log_p.shape[1]

@@ -55,13 +55,6 @@ class RowGroups:
 
         It is :math:`n / (1 + (\bar m - 1)\rho)` (Kish 1965), with groups of :math:`\bar m` rows and the intraclass
         correlation ρ of the ranks of values, by analysis of variance. Ordered rows are groups of `STRETCHES` stretches.
-
-        >>> rng = np.random.default_rng(0)
-        >>> groups = RowGroups(np.repeat(np.arange(50), 20))
-        >>> round(groups.independent_rows(rng.normal(size=(50, 1)).repeat(20, 0)))
-        50
-        >>> bool(700 < groups.independent_rows(rng.normal(size=(1000, 1))) <= 1000)
-        True
         """
         n = len(values)
         # stretches of equal times may be empty

@@ -80,12 +80,6 @@ def fewer_rows(
 
     None where too few inputs are equal. Each merged row keeps the `y` of one of its rows, since noise is that of
     single rows. With `by_targets`, only rows of equal targets are merged and nothing is averaged.
-
-    >>> x, rng = np.arange(20_000.0)[:, None] % 50, np.random.default_rng(0)
-    >>> data = TableData(ArrayRows(x), x[:, 0], np.ones(len(x)))
-    >>> fewer, Y = fewer_rows(data, np.sin(x), rng, by_targets=False)
-    >>> len(Y), float(fewer.weight.sum()), bool(np.allclose(Y, np.sin(fewer.rows.X)))
-    (4000, 20000.0, True)
     """
     alive = data.alive
     if not isinstance(data.rows, ArrayRows) or data.shard.divided or len(alive) < FEWEST_ROWS:

@@ -25,11 +25,7 @@ def has_signs(given: Any) -> bool:
 
 
 def column_signs(given: Any, names: Sequence[str]) -> np.ndarray:
-    """The sign of each column, from an array or a dict of column names or numbers.
-
-    >>> column_signs({"age": 1}, ["size", "age"]).tolist(), column_signs([0, -1], ["size", "age"]).tolist()
-    ([0, 1], [0, -1])
-    """
+    """The sign of each column, from an array or a dict of column names or numbers."""
     signs = np.zeros(len(names), dtype=int)
     if given is None:
         return signs
