@@ -164,7 +164,7 @@ def curve(name: str, rows: int, sizes: list[int] | None) -> dict[str, Any]:
         Sample(TensorRows(X), Y, torch.ones(len(Y)).double(), plan), expansion.kernel, model.regularization_
     )
     n, everything = len(Y), torch.arange(len(Y))
-    A, left_out, _ = exact_ridge(problem, everything, leaves_out=True)
+    A, left_out, _ = exact_ridge(problem, everything)
     assert left_out is not None
     places = left_out.isfinite().all(1).nonzero()[:, 0]
     places = places[torch.linspace(0, len(places) - 1, min(JUDGES, n // 5)).long()]

@@ -180,9 +180,9 @@ def test_rows_left_out_of_many_are_those_of_the_whole_inverse(monkeypatch):
     sample = Sample(TensorRows(X), y, torch.ones(60).double(), make_plan(60, "cpu"))
     problem = Problem(sample, kernels.Gaussian(1.0), 0.1)
     everything = torch.arange(60)
-    _, whole, _ = exact.exact_ridge(problem, everything, leaves_out=True)
+    _, whole, _ = exact.exact_ridge(problem, everything)
     monkeypatch.setattr(exact, "LEFT_OUT_ROWS", 20)
-    _, some, _ = exact.exact_ridge(problem, everything, leaves_out=True)
+    _, some, _ = exact.exact_ridge(problem, everything)
     known = some.isfinite()[:, 0]
     assert int(known.sum()) == 20
     np.testing.assert_allclose(some[known], whole[known], rtol=1e-7, atol=1e-7)

@@ -267,8 +267,8 @@ def short_of_memory(problem: Problem) -> Problem:
 def test_where_memory_is_short_the_same_rows_are_left_out_by_panels():
     problem = nearly_polynomial(300, torch.float64, lam=0.05, variance=10.0)
     everything = torch.arange(300)
-    _, whole, _ = exact_ridge(problem, everything, leaves_out=True)
-    _, by_panels, _ = exact_ridge(short_of_memory(problem), everything, leaves_out=True)
+    _, whole, _ = exact_ridge(problem, everything)
+    _, by_panels, _ = exact_ridge(short_of_memory(problem), everything)
     # the systems have the condition n·variance/λ = 6e4 at most, and a few hundred roundings
     np.testing.assert_allclose(by_panels, whole, atol=1e-8)
 
@@ -291,7 +291,7 @@ def test_a_factor_by_panels_bears_every_kernel_that_the_whole_factor_bears(kerne
     K = kernel(X, X)
     residuals = []
     for at in (problem, short_of_memory(problem)):
-        a, others, _ = exact_ridge(at, torch.arange(300), leaves_out=True)
+        a, others, _ = exact_ridge(at, torch.arange(300))
         assert bool(others.isfinite().all())
         residuals.append(float((K @ a + lam * a - y).norm() / y.norm()))
     assert residuals[1] <= 30 * residuals[0] + 1e-6

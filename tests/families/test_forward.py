@@ -42,6 +42,7 @@ from mercer.forward.stopping import (
     TimeBudget,
     Tolerance,
     Validation,
+    information_criterion,
 )
 from mercer.kernels import Gaussian, Linear
 from mercer.losses import Loss
@@ -272,9 +273,9 @@ def test_where_memory_is_short_kernel_ridge_is_the_same_by_panels(p, lam):
 @over_outputs
 def test_a_factor_of_single_precision_leads_to_the_same_kernel_ridge(p, monkeypatch):
     problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=0.1)
-    whole, others, _ = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    whole, others, _ = exact_ridge(problem, torch.arange(N))
     monkeypatch.setattr(exact, "FLOAT32_FACTOR_ROWS", 2)
-    by_steps, nearly, _ = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    by_steps, nearly, _ = exact_ridge(problem, torch.arange(N))
     assert_close(by_steps, whole, rtol=0, atol=1e-9 * float(whole.abs().max()))
     # the diagonal of the inverse has the digits of single precision, less the condition number's three
     assert_close(nearly, others, rtol=0, atol=1e-3)
@@ -285,7 +286,7 @@ def test_rows_left_out_are_what_the_others_predict_wherever_they_stand(p, monkey
     monkeypatch.setattr(exact, "LEFT_OUT_ROWS", 7)
     problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=0.1)
     K, Y, w = dense(problem)
-    a, others, _ = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    a, others, _ = exact_ridge(problem, torch.arange(N))
     np.testing.assert_allclose(K @ a.numpy() + 0.1 / w[:, None] * a.numpy(), Y, atol=1e-9)
     seen = np.flatnonzero(torch.isfinite(others).all(1).numpy())
     assert len(seen) == 7
@@ -753,7 +754,7 @@ def test_size_criteria_are_their_formulas_and_cut_back_to_their_minimum(rule):
 
 def test_aic_has_no_value_for_as_many_vectors_as_rows():
     history = History(n_rows=5, n_basis=[1, 2, 3, 4], residual_norm=[1.0, 0.9, 0.8, 0.7])
-    assert np.isinf(history.information_criterion()).tolist() == [False, False, True, True]
+    assert np.isinf(history.prices(information_criterion)).tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def patient(monkeypatch):
 @given(
     n=st.integers(40, 120),
     p=st.integers(1, 3),
-    folds=st.integers(0, 3),
+    folds=st.integers(1, 3),
     kernel=st.sampled_from([Gaussian(1.0), Matern12(2.0), Laplacian(2.0)]),
     lam=st.sampled_from([1.0, 1e-2, 1e-4]),
     seed=st.integers(0, 10_000),
@@ -55,21 +55,17 @@ def patient(monkeypatch):
 def test_steps_lead_to_kernel_ridge_and_to_what_other_rows_predict(n, p, folds, kernel, lam, seed):
     X, y, weight = table(n, p, seed)
     K, ridge = kernel(X, X), lam / weight
-    kept = K.float() if folds and float32_storage_suffices(n, float(ridge.min())) else K.clone()
+    kept = K.float() if float32_storage_suffices(n, float(ridge.min())) else K.clone()
     found = iterative_ridge(kept, ridge, y, folds, K.__getitem__)
     assert found is not None
     a, others = found
     seen = others.isfinite().all(1)
-    wrong = ((others - y)[seen].square().mean(0) / y.square().mean(0)).sqrt() if folds else torch.zeros(1)
+    wrong = ((others - y)[seen].square().mean(0) / y.square().mean(0)).sqrt()
     # steps end by the error of the folds at their coarse end, which differs from the last one by the coarse bound
-    tol = (
-        max(iterative.SHARE * (float(wrong.min()) + 10 * iterative.COARSE), iterative.TOLERANCE)
-        if folds
-        else iterative.TOLERANCE
-    )
+    tol = max(iterative.SHARE * (float(wrong.min()) + 10 * iterative.COARSE), iterative.TOLERANCE)
     # K(K + D)⁻¹ has norm one at most where weights are equal, √4 for weights within a factor of four
     whole = torch.linalg.solve(K + ridge.diag(), y)
-    rounding = float((ridge[:, None] * whole).norm(dim=0).max()) if folds else 0.0
+    rounding = float((ridge[:, None] * whole).norm(dim=0).max())
     bound = 4 * tol * float(y.norm(dim=0).max()) + rounding
     assert float((K @ (a - whole)).norm(dim=0).max()) <= bound
     assert int(seen.sum()) == folds * int(iterative.FOLD_SHARE * n)
@@ -103,7 +99,7 @@ def test_steps_that_do_not_end_are_given_up(monkeypatch, rows_a_step, begun):
 @given(
     n=st.integers(30, 90),
     size=st.integers(5, 90),
-    sets=st.integers(0, 2),
+    sets=st.integers(1, 2),
     kernel=st.sampled_from([Matern12(2.0), Linear()]),
 )
 def test_a_preconditioner_is_the_inverse_of_its_matrix_with_and_without_rows(n, size, sets, kernel):
@@ -117,7 +113,7 @@ def test_a_preconditioner_is_the_inverse_of_its_matrix_with_and_without_rows(n, 
         assert blocks.shape[1] <= size
         assert bool(((blocks < n).sum(1) >= blocks.shape[1] - 1).all())
         rest = torch.ones(n, dtype=torch.bool)
-        rest[torch.cat([*outs, torch.zeros(0, dtype=torch.long)])] = False
+        rest[torch.cat(outs)] = False
         B = nystroem_factor(K.__getitem__, rest.nonzero()[:, 0])
     near = (blocks[:, :, None] == torch.arange(n)).any(1).double()
     P = B @ B.T + (K - B @ B.T + ridge.diag()) * (near.T @ near)
@@ -144,8 +140,8 @@ def test_no_nystroem_row_is_left_out_by_a_fold():
 
 
 def test_more_outputs_leave_fewer_folds_and_then_a_factor():
-    assert [iterative_folds(6000, p, True) for p in (1, 2, 5, 6)] == [3, 3, 1, None]
-    assert iterative_folds(iterative.MIN_ROWS - 1, 1, False) is None
+    assert [iterative_folds(6000, p) for p in (1, 2, 5, 6)] == [3, 3, 1, None]
+    assert iterative_folds(iterative.MIN_ROWS - 1, 1) is None
 
 
 def test_a_factor_after_steps_that_did_not_end_leaves_the_same_rows_out(monkeypatch):
@@ -156,7 +152,7 @@ def test_a_factor_after_steps_that_did_not_end_leaves_the_same_rows_out(monkeypa
     )
     monkeypatch.setattr(iterative, "MIN_ROWS", 50)
     monkeypatch.setattr(iterative, "ROWS_PER_COLUMN", 20)
-    solve = lambda: exact.exact_ridge(problem, torch.arange(90), leaves_out=True)  # noqa: E731
+    solve = lambda: exact.exact_ridge(problem, torch.arange(90))  # noqa: E731
     by_steps = solve()
     monkeypatch.setattr(exact, "iterative_ridge", lambda *_: None)
     by_factor = solve()
@@ -222,7 +218,7 @@ def test_steps_that_run_out_of_time_give_the_iterate_they_have_reached():
     errors = []
     for allowed in (1, 3, 8):
         calls = iter(range(1000))
-        found = iterative_ridge(K, ridge, y, 0, lambda rows: K[rows], lambda: next(calls) + 1 >= allowed)  # noqa: B023
+        found = iterative_ridge(K, ridge, y, 1, lambda rows: K[rows], lambda: next(calls) + 1 >= allowed)  # noqa: B023
         assert found is not None
         left = found[0] - exact_solution
         errors.append(float((left * (G @ left)).sum()))

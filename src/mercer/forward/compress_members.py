@@ -15,7 +15,7 @@ from mercer.clock import Clock, StopReason
 from mercer.data import spaced_rows
 from mercer.forward import time_shares
 from mercer.forward.compress import CompressionPath, JointSizes, Judges, Sizes, compression_path, likelihood_path
-from mercer.forward.held_out import held_out_predictions, left_out_predictions
+from mercer.forward.held_out import held_out_predictions, with_targets
 from mercer.forward.path import ExpansionPath, FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
@@ -154,7 +154,7 @@ def _judges(part: FittedMember, classes: bool) -> Judges:
     left_out = learner.left_out[rows]
     known = left_out.isfinite().all(1).nonzero()[:, 0]
     least_squares, on_cpu = problem.loss.quadratic, problem.plan.device.type == "cpu"
-    n_folds = iterative_folds(len(rows), problem.n_outputs, True) if least_squares and on_cpu else None
+    n_folds = iterative_folds(len(rows), problem.n_outputs) if least_squares and on_cpu else None
     if learner.last_fold is not None:
         known = torch.isin(rows, learner.last_fold).nonzero()[:, 0]
         n_folds = 1
@@ -197,7 +197,8 @@ def _member(
         held_out = held_out_predictions(fit, final, row_targets)
     elif not valid:
         values = path.judges.left_out + path.change(size)
-        held_out = left_out_predictions(fit, row_targets, rows[path.judges.places], values)
+        judging = rows[path.judges.places]
+        held_out = with_targets(fit, row_targets, judging, values, problem.basis(judging))
     new_path = ExpansionPath.of_weights(index.cpu().numpy(), W.cpu().numpy())
     why = StopReason(
         f"the solution of all {len(rows)} rows is exact, and {size} of them are kept", *part.stop_reason.kinds

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.base.calibration import class_indices
 from mercer.base.out_of_fold import FOLDED_ROWS, LARGEST, N_FOLDS, leverages, out_of_fold
 from mercer.clock import Clock
 from mercer.data import TensorRows
@@ -123,7 +124,7 @@ def validation_predictions(
     rows = problem.rows.shard.spaced(mask, max_rows)
     X = problem.basis(rows)
     values = KernelMatrix(TensorRows(X), final.kernel, final.basis, problem.plan).product(final.weights)
-    return _with_targets(fit, row_targets, rows, values, X)
+    return with_targets(fit, row_targets, rows, values, X)
 
 
 def _leave_one_out(fit: ForwardFit, row_targets: np.ndarray | None) -> HeldOutPredictions | None:
@@ -136,14 +137,7 @@ def _leave_one_out(fit: ForwardFit, row_targets: np.ndarray | None) -> HeldOutPr
     if not bool(known.any()):  # a single row has none
         return None
     rows = problem.rows.shard.spaced(known, LEFT_OUT_ROWS)
-    return left_out_predictions(fit, row_targets, rows, left_out[rows])
-
-
-def left_out_predictions(
-    fit: ForwardFit, row_targets: np.ndarray | None, rows: Tensor, values: Tensor
-) -> HeldOutPredictions:
-    """Held-out predictions that are known already: `values` (n × p) at `rows`."""
-    return _with_targets(fit, row_targets, rows, values, fit.problem.basis(rows))
+    return with_targets(fit, row_targets, rows, left_out[rows], problem.basis(rows))
 
 
 def _out_of_fold(
@@ -151,9 +145,8 @@ def _out_of_fold(
 ) -> HeldOutPredictions | None:
     """Out-of-fold predictions by refits; None if there is no time for them."""
     problem, alive = fit.problem, fit.problem.candidates()
-    codes = problem.y[alive]
-    labels = (codes[:, 0] > 0) if codes.shape[1] == 1 else codes.argmax(1)
-    labels = labels if classes else torch.zeros_like(labels)
+    codes = problem.y[alive].cpu().numpy()
+    labels = class_indices(codes) if classes else np.zeros(len(codes), dtype=int)
 
     def values(fold: np.ndarray) -> np.ndarray:
         rows = alive[torch.as_tensor(fold, device=alive.device)]
@@ -161,11 +154,11 @@ def _out_of_fold(
 
     together = problem.sample.row_groups
     together = None if together is None else together.take(alive.cpu().numpy())
-    found = out_of_fold(labels.cpu().numpy(), values, clock, fit.seconds, together, folds)
+    found = out_of_fold(labels, values, clock, fit.seconds, together, folds)
     if found is None:
         return None
     rows = alive[torch.as_tensor(found[0], device=alive.device)]
-    return _with_targets(fit, row_targets, rows, torch.as_tensor(found[1]), problem.basis(rows))
+    return with_targets(fit, row_targets, rows, torch.as_tensor(found[1]), problem.basis(rows))
 
 
 def _by_leverage(fit: ForwardFit, final: FittedExpansion, row_targets: np.ndarray | None) -> HeldOutPredictions:
@@ -194,13 +187,13 @@ def _by_leverage(fit: ForwardFit, final: FittedExpansion, row_targets: np.ndarra
             if k == 0 or not same:
                 h = _leverages(final, X, weight.double() * curvature[:, k], share, n_basis)
             values[:, k] -= slope[:, k] * (h / curvature[:, k].clamp(min=1e-12)) / (1 - h)
-    return _with_targets(fit, row_targets, rows, values, X)
+    return with_targets(fit, row_targets, rows, values, X)
 
 
-def _with_targets(
+def with_targets(
     fit: ForwardFit, row_targets: np.ndarray | None, rows: Tensor, values: Tensor, X: Tensor
 ) -> HeldOutPredictions:
-    """Predictions with the targets and weights of their rows."""
+    """Predictions `values` (n × p) at `rows`, whose inputs are `X`, with the targets and weights of these rows."""
     problem = fit.problem
     targets = problem.y if row_targets is None else torch.as_tensor(row_targets).to(problem.y)
     weight = problem.weight if fit.validation is None else problem.row_weights()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
@@ -34,15 +34,12 @@ class History:
         """The arrays that users see, one entry per step."""
         names = ("n_basis", "objective", "residual_norm", "seconds", "validation")
         shown = {name: np.array(getattr(self, name)) for name in names}
-        return shown | {"mdl": np.array(self.description_length()), "aic": np.array(self.information_criterion())}
+        by_size = {"mdl": description_length, "aic": information_criterion}
+        return shown | {name: np.array(self.prices(price)) for name, price in by_size.items()}
 
-    def description_length(self) -> list[float]:
-        """MDL after each step."""
-        return [description_length(*at, self.n_rows) for at in zip(self.residual_norm, self.n_basis, strict=True)]
-
-    def information_criterion(self) -> list[float]:
-        """AIC after each step."""
-        return [information_criterion(*at, self.n_rows) for at in zip(self.residual_norm, self.n_basis, strict=True)]
+    def prices(self, price: Callable[[float, int, float], float]) -> list[float]:
+        """MDL (`description_length`) or AIC (`information_criterion`) after each step."""
+        return [price(*at, self.n_rows) for at in zip(self.residual_norm, self.n_basis, strict=True)]
 
 
 def joined(histories: Sequence[History]) -> History:
@@ -199,7 +196,7 @@ class MinimumDescriptionLength(_Minimum):
     label = "the description length"
 
     def curve(self, history: History) -> list[float]:
-        return history.description_length()
+        return history.prices(description_length)
 
 
 @component
@@ -211,7 +208,7 @@ class AkaikeInformation(_Minimum):
     label = "Akaike's information criterion"
 
     def curve(self, history: History) -> list[float]:
-        return history.information_criterion()
+        return history.prices(information_criterion)
 
 
 @component

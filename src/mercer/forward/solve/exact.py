@@ -107,11 +107,8 @@ class AllRows(Learner):
                 values = block.problem.matrix(block.problem.basis(index)).product(found.A)
             return Functions(index, found.A, values.T.contiguous(), solved=True)
         splits = group_splits(block.problem, index, GROUP_FOLDS, LEFT_OUT_ROWS)
-        A, left_out, self.n_folds = exact_ridge(
-            block.problem, index, leaves_out=True, expired=self.expired, splits=splits
-        )
-        if left_out is not None:
-            self._keep_left_out(block.problem, index, left_out, splits)
+        A, left_out, self.n_folds = exact_ridge(block.problem, index, self.expired, splits)
+        self._keep_left_out(block.problem, index, left_out, splits)
         return Functions(index, A, _values(block.problem, index, A))
 
     def _keep_left_out(self, problem: Problem, index: Tensor, values: Tensor, splits: Sequence[Split]) -> None:
@@ -152,11 +149,10 @@ def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
 def exact_ridge(
     problem: Problem,
     index: Tensor,
-    leaves_out: bool = False,
     expired: Callable[[], bool] = lambda: False,
     splits: Sequence[Split] = (),
-) -> tuple[Tensor, Tensor | None, int]:
-    r"""Exact weights a = G⁻¹y, on demand held-out predictions, and the folds of these: 0 if each row by itself.
+) -> tuple[Tensor, Tensor, int]:
+    r"""Exact weights a = G⁻¹y, held-out predictions, and the folds of these: 0 if each row by itself.
 
     Both come from one factor of G = K + λD⁻¹ in float64, D the rows' weights. Without row i the prediction at that row
     is :math:`y_i - a_i/[G^{-1}]_{ii}`. It is computed for at most `LEFT_OUT_ROWS` evenly spaced rows and is NaN
@@ -171,10 +167,10 @@ def exact_ridge(
     n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
-    folds = iterative_folds(n, y.shape[1], leaves_out) if X.device.type == "cpu" and not splits else None
+    folds = iterative_folds(n, y.shape[1]) if X.device.type == "cpu" and not splits else None
     if folds is not None and (found := _by_conjugate_gradients(problem, X, y, ridge, folds, expired)) is not None:
         return *found, folds
-    last = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
+    last = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS), device=index.device)
     if splits:
         last = torch.as_tensor(np.unique(np.concatenate([split.left_out for split in splits])), device=index.device)
     if folds:  # the same rows as those ensemble members that were solved by conjugate gradients
@@ -186,8 +182,6 @@ def exact_ridge(
     solution, corner = _by_factor(problem, X[order], y[order], ridge[order], m)
     a, left_out = torch.empty_like(y), torch.full_like(y, torch.nan)
     a[order] = solution
-    if not leaves_out:
-        return a, None, 0
     if splits:
         places = torch.empty(n, dtype=torch.long, device=index.device)
         places[last] = torch.arange(m, device=index.device)
@@ -205,16 +199,14 @@ def exact_ridge(
 
 def _by_conjugate_gradients(
     problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, folds: int, expired: Callable[[], bool]
-) -> tuple[Tensor, Tensor | None] | None:
-    """The same by conjugate gradients.
-
-    None if they do not converge or K does not fit into memory.
+) -> tuple[Tensor, Tensor] | None:
+    """The same by conjugate gradients; None if they do not converge or K does not fit into memory.
 
     K is in float32 if that suffices for the accuracy that folds need.
     """
     n, penalty, kernel = len(y), float(ridge.min()), problem.kernel
-    computed = torch.float32 if folds and float32_kernel_suffices(n, penalty) else torch.float64
-    stored = torch.float32 if folds and float32_storage_suffices(n, penalty) else torch.float64
+    computed = torch.float32 if float32_kernel_suffices(n, penalty) else torch.float64
+    stored = torch.float32 if float32_storage_suffices(n, penalty) else torch.float64
     if READ * stored.itemsize * n**2 > problem.plan.memory_limit:
         return None
     K = _symmetric(kernel, X.to(computed), stored)
@@ -333,7 +325,7 @@ def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
     """
     device = str(plan.device)
     kernel_seconds = n**2 * _kernel_rate(device, n_columns)
-    folds = iterative_folds(n, p, True) if plan.device.type == "cpu" else None
+    folds = iterative_folds(n, p) if plan.device.type == "cpu" else None
     if folds is None:
         rows = min(n, READ_ROWS)
         return kernel_seconds + FACTORS * (n / rows) ** FACTOR_POWER * _factor_seconds(device, rows)

@@ -21,8 +21,8 @@ from mercer.linalg import cholesky, conjugate_gradients, inverse_factor
 
 #: Folds of rows that are left out, at most; the share of all rows in each, at most; and the rows wanted in all of them.
 FOLDS, FOLD_SHARE, HELD_OUT_ROWS = 3, 0.1, 1500
-#: Relative residual at which steps end: a bound on the error of the solution, as a share of the targets' norm. With
-#: folds their error is measured once the residual is `COARSE`, and steps end at `SHARE` of that error.
+#: Relative residual at which steps end at the latest: a bound on the error of the solution, as a share of the targets'
+#: norm. The folds' error is measured once the residual is `COARSE`, and steps end at `SHARE` of that error.
 TOLERANCE, COARSE, SHARE = 1e-6, 1e-2, 2e-2
 #: Rows for each allowed step: with fewer a factor would have been faster; and the share of these steps after which the
 #: coarse residual must have been reached.
@@ -41,22 +41,20 @@ FLOAT32_ERROR = 0.25
 NYSTROEM_ROWS, BLOCK_ROWS = 350, 125
 
 
-def iterative_folds(n: int, p: int, wanted: bool) -> int | None:
+def iterative_folds(n: int, p: int) -> int | None:
     """Number of folds to leave out, or None if a factor is faster than steps.
 
     Each fold adds a right-hand side per target. Those of one target cost nothing, since reading the matrix takes the
     time; several targets take the fewest folds that hold the rows wanted.
 
-    >>> iterative_folds(8000, 1, True), iterative_folds(8000, 6, True), iterative_folds(8000, 10, True)
+    >>> iterative_folds(8000, 1), iterative_folds(8000, 6), iterative_folds(8000, 10)
     (3, 1, None)
-    >>> iterative_folds(40_000, 1, True), iterative_folds(40_000, 22, True)
-    (3, 1)
     """
     columns = n // ROWS_PER_COLUMN // p
-    if n < MIN_ROWS or columns < 1 + wanted:
+    if n < MIN_ROWS or columns < 2:
         return None
     enough = FOLDS if p == 1 else math.ceil(HELD_OUT_ROWS / (FOLD_SHARE * n))
-    return min(FOLDS, enough, columns - 1) if wanted else 0
+    return min(FOLDS, enough, columns - 1)
 
 
 def fold_rows(n: int, folds: int) -> Tensor:
@@ -127,8 +125,6 @@ class FoldedSystem:
         return float((errors / self.y.square().mean(0).sqrt().clamp(min=1e-300)).min())
 
     def _masked(self, columns: Tensor) -> Tensor:
-        if not self.folds:
-            return columns
         return columns * self.kept.repeat_interleave(columns.shape[1] // self.kept.shape[1], 1)
 
 
@@ -138,7 +134,7 @@ class StepControl:
     def __init__(self, system: FoldedSystem, expired: Callable[[], bool]) -> None:
         self.system, self._expired = system, expired
         self.max_iter = int(len(system.y) // ROWS_PER_STEP)
-        self.tol = COARSE if system.folds else TOLERANCE
+        self.tol = COARSE
         self.stopped = self._measured = False
 
     def refine_tolerance(self, X: Tensor) -> float:
@@ -148,12 +144,9 @@ class StepControl:
         return self.tol
 
     def ends(self, n_steps: int, X: Tensor) -> bool:
-        """Whether to stop after this step.
-
-        It is so if the time is over, or the coarse tolerance is too far away.
-        """
+        """Whether to stop after this step: the time is over, or the coarse tolerance is too far away."""
         self.stopped = self._expired()
-        hopeless = bool(self.system.folds) and not self._measured and n_steps > FIRST_SHARE * self.max_iter
+        hopeless = not self._measured and n_steps > FIRST_SHARE * self.max_iter
         return self.stopped or hopeless
 
 
@@ -181,7 +174,7 @@ def iterative_ridge(
         tol=control.tol,
         max_iter=control.max_iter,
         callback=control.ends,
-        finer=control.refine_tolerance if folds else None,
+        finer=control.refine_tolerance,
         recompute=K.dtype == torch.float64,
     )
     usable = control.stopped and bool(found.x.isfinite().all())
@@ -224,7 +217,7 @@ class NystroemPreconditioner:
         n, blocks = len(K), neighbour_blocks(K)
         positions = torch.empty(n + 1, dtype=torch.long).scatter_(0, blocks.flatten(), torch.arange(blocks.numel()))[:n]
         in_all_folds = torch.ones(n, dtype=torch.bool)
-        in_all_folds[torch.cat([torch.zeros(0, dtype=torch.long), *folds])] = False
+        in_all_folds[torch.cat(folds)] = False
         B = pad(nystroem_factor(rows_of, in_all_folds.nonzero()[:, 0]), (0, 0, 0, 1))[blocks]
         block_inverses = _inverses(_residual_blocks(K, B, ridge, blocks))
         V = (block_inverses @ B).flatten(0, 1)
@@ -245,17 +238,15 @@ class NystroemPreconditioner:
         Those of all rows come first, then those of each fold, zero at the rows it leaves out.
         """
         p = R.shape[1] // (1 + len(self.left_out))
-        r = pad(R, (0, 0, 0, 1))[self.blocks]
-        inner = (r.flatten(0, 1).T.contiguous() @ self.Y).T
-        if self.left_out:
-            r, x = r.flatten(0, 1), (self.block_inverses @ r).flatten(0, 1)
-            folds = zip(self.left_out, self.left_out_Y, self.left_out_inverses, strict=True)
-            for number, (out, Y_out, inverse) in enumerate(folds, 1):
-                columns = slice(number * p, (number + 1) * p)
-                r[out, columns] = -inverse @ (x[out, columns] - Y_out @ inner[:, columns])
-                inner[:, columns] += Y_out.T @ r[out, columns]
-            r = r.unflatten(0, self.blocks.shape)
-        return torch.addmm((self.block_inverses @ r).flatten(0, 1), self.Y, inner, alpha=-1)[self.positions]
+        blocks = pad(R, (0, 0, 0, 1))[self.blocks]
+        r, x = blocks.flatten(0, 1), (self.block_inverses @ blocks).flatten(0, 1)
+        inner = (r.T.contiguous() @ self.Y).T
+        folds = zip(self.left_out, self.left_out_Y, self.left_out_inverses, strict=True)
+        for number, (out, Y_out, inverse) in enumerate(folds, 1):
+            columns = slice(number * p, (number + 1) * p)
+            r[out, columns] = -inverse @ (x[out, columns] - Y_out @ inner[:, columns])
+            inner[:, columns] += Y_out.T @ r[out, columns]
+        return torch.addmm((self.block_inverses @ blocks).flatten(0, 1), self.Y, inner, alpha=-1)[self.positions]
 
 
 def _residual_blocks(K: Tensor, B: Tensor, ridge: Tensor, blocks: Tensor) -> Tensor:
