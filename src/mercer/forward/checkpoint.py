@@ -126,9 +126,12 @@ class Checkpoint:
     _n_begun: int = 0
 
     @classmethod
-    def open(cls, folder: Any, group: Group, fingerprint: Fingerprint, rng: np.random.Generator) -> Checkpoint:
+    def open(cls, estimator: Any, data: TableData, X_val: Any, y_val: Any, rng: np.random.Generator) -> Checkpoint:
         """Open the checkpoint of this fit, or begin one in an empty folder; refuse that of another fit."""
-        path = Path(folder)
+        require(not estimator.warm_start, "warm_start", "False where there is a checkpoint", True)
+        free = (*estimator._resumable_params, *FREE)
+        fingerprint = Fingerprint.of(estimator, data, X_val, y_val, free, all_rows=True)
+        path, group = Path(estimator.checkpoint), data.shard.group
         found = group.first(lambda: _read(path, fingerprint))
         if found is not None:
             rng.bit_generator.state = found.rng_state
@@ -244,14 +247,6 @@ class Resumable:
     """
 
     checkpoint: Annotated[Any, NONE | FOLDER] = None
-
-
-def open_checkpoint(estimator: Any, data: TableData, X_val: Any, y_val: Any, rng: np.random.Generator) -> Checkpoint:
-    """The checkpoint of a fit in the folder that the estimator names."""
-    require(not estimator.warm_start, "warm_start", "False where there is a checkpoint", True)
-    free = (*estimator._resumable_params, *FREE)
-    fingerprint = Fingerprint.of(estimator, data, X_val, y_val, free, all_rows=True)
-    return Checkpoint.open(estimator.checkpoint, data.shard.group, fingerprint, rng)
 
 
 @dataclass(frozen=True)

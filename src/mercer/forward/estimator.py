@@ -22,14 +22,14 @@ from mercer.engine import Plan, make_plan
 from mercer.engine.plan import chosen_device, generator
 from mercer.forward import time_shares
 from mercer.forward.by_loss import select_by_loss
-from mercer.forward.checkpoint import Fingerprint, WarmStartState, open_checkpoint
+from mercer.forward.checkpoint import Checkpoint, Fingerprint, WarmStartState
 from mercer.forward.compress_members import Compressed
 from mercer.forward.expansion import FEW_ROWS, TIMED_ROWS, Expansion, evaluate, evaluate_few, prediction_cost
 from mercer.forward.fitted_attributes import fitted_attributes
 from mercer.forward.held_out import Refit, can_refit, held_out_predictions
 from mercer.forward.influence import InfluenceMixin
 from mercer.forward.loop import ForwardFit, validation_loss
-from mercer.forward.model_selection import KernelMember, Selection, Unspecified
+from mercer.forward.model_selection import KernelMember, Selection
 from mercer.forward.partial_fit import PartialFitMixin
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
@@ -249,7 +249,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
             rng = generator(self.random_state, data.shard.group)
             sample = self._subsample(data, plan, rng)
             task, Y, all_rows = self._task(sample, plan, X_val, y_val, rng)
-            select = self._select if task.loss.quadratic or not task.unspecified.penalty else self._select_by_loss
+            select = self._select if task.loss.quadratic or not task.free_penalty else self._select_by_loss
             chosen = partial(select, task, Y, rng, budget)
             selection = chosen() if task.checkpoint is None else task.checkpoint.chosen(chosen, rng)
             if selection.by_likelihood:
@@ -322,15 +322,16 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         holds_out = may_hold_out and self._needs_validation(data, Y.shape[1], plan, loss)
         checkpoint = None
         if getattr(self, "checkpoint", None) is not None:
-            checkpoint = open_checkpoint(self, data, X_val, y_val, rng)
+            checkpoint = Checkpoint.open(self, data, X_val, y_val, rng)
         all_rows = None if data.shard.divided or not holds_out else normalise_weights(data, noise, self.regularization)
         data, Y, validation_rows = self._validation_split(data, targets, Y, X_val, y_val, holds_out, rng)
         data = normalise_weights(data, noise, self.regularization)
         free_dtype = isinstance(self.dtype, str) and self.dtype == "auto"
-        unspecified = Unspecified(free_dtype, isinstance(self.regularization, str))
+        free_penalty = isinstance(self.regularization, str)
         task = Task(
-            data, targets, Y, plan, loss, Selection([]), validation_rows, self._pairwise, unspecified, checkpoint
-        )
+            data, targets, Y, plan, loss, Selection([]), validation_rows, self._pairwise, free_dtype, free_penalty,
+            checkpoint,
+        )  # fmt: skip
         return task, selection_targets(data, Y, targets, loss), all_rows
 
     def _validation_split(

@@ -194,14 +194,12 @@ class RowIndexMap(InputMap):
 
 def sparse_row_kernel(
     data: TableData, Y: np.ndarray, plan: Plan, estimator: Any, rng: np.random.Generator, seconds: float | None
-) -> tuple[RowIndexMap, Kernel, float, float]:
-    """Tune a kernel with one length-scale for a sparse table.
-
-    Returns input map, kernel, penalty and seconds.
+) -> tuple[RowIndexMap, Kernel, float]:
+    """Tune a kernel with one length-scale for a sparse table; returns input map, kernel and penalty.
 
     The sampled rows get as many coordinates as there are rows, which changes neither radial nor dot-product kernels.
     """
-    start, rows = time.perf_counter(), data.rows
+    rows = data.rows
     assert isinstance(rows, SparseRows)
     if not is_tuned(estimator.kernel):
         require_products(as_kernel(estimator.kernel))
@@ -213,7 +211,7 @@ def sparse_row_kernel(
     chosen = choose_kernel(sample, estimator.kernel, estimator.regularization, n_rows, rng, seconds, ard=False)
     kernel = SparseRowKernel(chosen.kernel, rows.entries, rows.entries)
     kernel.check()
-    return RowIndexMap(np.zeros(1), np.ones(1)), kernel, chosen.lam, time.perf_counter() - start
+    return RowIndexMap(np.zeros(1), np.ones(1)), kernel, chosen.lam
 
 
 def entries_of(source: RowSource) -> Entries:

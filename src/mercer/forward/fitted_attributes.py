@@ -78,14 +78,14 @@ def _dtypes(task: Task, parts: list[FittedMember]) -> list[str]:
     float64, since float32 sums would follow the placement of rows. So do models with limits of their inputs: these are
     monotone, and rounding is not.
     """
-    if task.unspecified.dtype and parts[0].member.inputs.limits is not None:
+    if task.free_dtype and parts[0].member.inputs.limits is not None:
         return ["float64"] * len(parts)
     dtypes = [part.fit.problem.plan.dtype for part in parts]
     many = sum(len(part.final.index) for part in parts) >= MANY_VECTORS
     many = many and task.data.shard.group.size == 1 and not _without_columns(task)
     in_float32 = [many or dtype == torch.float32 for dtype in dtypes]
     held_out = ensemble_predictions(parts)
-    if task.unspecified.dtype and any(in_float32) and len(held_out.weight):
+    if task.free_dtype and any(in_float32) and len(held_out.weight):
 
         def rounding_shows() -> bool:
             errors = [

@@ -23,12 +23,9 @@ from mercer.engine import Plan
 from mercer.engine.plan import Sample
 from mercer.forward import time_shares
 from mercer.forward.expansion import sparse_row_kernel, with_row_index
-from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
-from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData
-from mercer.selection import precise
 from mercer.selection.halving import select
 from mercer.selection.kernel_choice import choose_kernel, is_precomputed, is_tuned
 from mercer.selection.more_rows import MoreRows
@@ -39,10 +36,6 @@ from mercer.selection.view import SelectedEnsemble, SelectedKernel
 HALVING_SHARE = 0.5
 #: Values of a column map for columns that a member does not see.
 NEUTRAL = {"centre": 0.0, "width": 1.0, "mean": 0.0, "spread": 1.0, "knots": 0.0, "levels": 0.0}
-#: Rows from which the rounding of float32 tiles is estimated.
-PRECISION_ROWS = 1000
-#: The largest penalty, in units of all weights together: beyond it no digit of a function is left.
-LARGEST_PENALTY = 1e10
 
 
 @dataclass(frozen=True)
@@ -55,14 +48,6 @@ class KernelMember:
     share: float = 1.0
     name: str = ""
     place: int = 0
-
-
-@dataclass(frozen=True)
-class Unspecified:
-    """Parameters that the user left open: the precision of tiles, and the penalty."""
-
-    dtype: bool
-    penalty: bool
 
 
 @dataclass(frozen=True)
@@ -100,15 +85,15 @@ def single_kernel(
     began = time.perf_counter()
     seconds = None if estimator.time_budget is None else time_shares.TUNING * estimator.time_budget
     if isinstance(data.rows, SparseRows):
-        row_map, kernel, lam, taken = sparse_row_kernel(data, Y, plan, estimator, rng, seconds)
-        return Selection([KernelMember(row_map, kernel, lam)], taken)
-    pairwise = is_precomputed(estimator.kernel)
-    scaling = False if pairwise else estimator.scale_inputs
-    inputs = find_inputs(data, Y, plan, scaling, may_bend=is_tuned(estimator.kernel) and seconds is None)
-    sample = sample_of(data, Y, inputs, plan, pairwise=pairwise)
-    chosen = choose(sample, estimator.kernel, estimator.regularization, estimator.tuning_rows, rng, seconds)
-    taken = data.shard.group.first(lambda: time.perf_counter() - began)
-    return Selection([KernelMember(inputs, chosen.kernel, chosen.lam)], taken)
+        member = KernelMember(*sparse_row_kernel(data, Y, plan, estimator, rng, seconds))
+    else:
+        pairwise = is_precomputed(estimator.kernel)
+        scaling = False if pairwise else estimator.scale_inputs
+        inputs = find_inputs(data, Y, plan, scaling, may_bend=is_tuned(estimator.kernel) and seconds is None)
+        sample = sample_of(data, Y, inputs, plan, pairwise=pairwise)
+        chosen = choose(sample, estimator.kernel, estimator.regularization, estimator.tuning_rows, rng, seconds)
+        member = KernelMember(inputs, chosen.kernel, chosen.lam)
+    return Selection([member], data.shard.group.first(lambda: time.perf_counter() - began))
 
 
 @dataclass
@@ -288,28 +273,3 @@ def sample_of(data: TableData, Y: np.ndarray, inputs: InputMap, plan: Plan, *, p
     validation_weight = None if data.validation_weight is None else torch.as_tensor(data.validation_weight, **on_device)
     targets, weight = torch.as_tensor(Y, **on_device), torch.as_tensor(data.weight, **on_device)
     return Sample(rows, targets, weight, plan, column_groups, validation_weight, data.row_groups)
-
-
-def problem_of(
-    member: KernelMember, data: TableData, Y: np.ndarray, plan: Plan, loss: Loss, unspecified: Unspecified, *,
-    pairwise: bool = False,
-) -> Problem:  # fmt: skip
-    """The problem that a member minimises, in tiles whose rounding does not show (`mercer.selection.kernel_choice`)."""
-    sample = sample_of(data, Y, member.inputs, plan, pairwise=pairwise)
-    part = sample.part(sample.spaced(PRECISION_ROWS))
-    X = part.rows.take(np.arange(part.n_rows))
-    n_alive, group = sample.n_alive, sample.rows.shard.group
-
-    def precision() -> tuple[torch.dtype, float]:
-        fine, lam = precise(
-            plan, member.kernel, member.lam, X, part.Y, part.weight, n_alive,
-            free_dtype=unspecified.dtype, free_penalty=unspecified.penalty,
-        )  # fmt: skip
-        return fine.dtype, float(lam)
-
-    dtype, lam = group.first(precision)
-    fine = replace(plan, dtype=dtype)
-    if fine.dtype != plan.dtype:
-        sample = sample_of(data, Y, member.inputs, fine, pairwise=pairwise)
-    largest = LARGEST_PENALTY * sample.total_weight
-    return Problem(sample.in_tiles(fine), member.kernel, min(float(lam), largest), loss)

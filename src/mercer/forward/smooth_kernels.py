@@ -57,7 +57,7 @@ def smooth_candidates(member: KernelMember, task: Task, Y: np.ndarray) -> Iterat
     lengths = np.asarray(getattr(kernel, "length_scale", 1.0))
     trials += [Separable((factor * lengths).tolist(), p=POWER, q=POWER) for factor in FACTORS]
     for trial in trials:
-        penalties = [member.lam] if trial is kernel or not task.unspecified.penalty else PENALTIES
+        penalties = [member.lam] if trial is kernel or not task.free_penalty else PENALTIES
         values = leave_one_out_path(trial(X, X), part.Y, weight, torch.tensor(penalties), splits)
         errors = (values - part.Y).square().sum(2)
         losses = (weight * errors.nan_to_num()).sum(1) / (weight * errors.isfinite()).sum(1)

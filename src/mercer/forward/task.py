@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.base.calibration import class_indices
 from mercer.clock import Clock, StopReason
 from mercer.data import ArrayRows, Runs, Shard
 from mercer.data.shard import even_run
@@ -16,7 +17,7 @@ from mercer.engine import Plan
 from mercer.engine.plan import SAMPLE_ROWS
 from mercer.forward.held_out import HeldOutPredictions
 from mercer.forward.loop import ForwardFit
-from mercer.forward.model_selection import KernelMember, Selection, Unspecified, problem_of
+from mercer.forward.model_selection import KernelMember, Selection, sample_of
 from mercer.forward.path import ExpansionPath, FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.losses import Loss, class_likelihood
@@ -31,7 +32,12 @@ from mercer.preprocessing.inputs import (
     code_targets,
 )
 from mercer.preprocessing.read import TableData
+from mercer.selection import precise
 
+#: Rows from which the rounding of float32 tiles is estimated.
+PRECISION_ROWS = 1000
+#: The largest penalty, in units of all weights together: beyond it no digit of a function is left.
+LARGEST_PENALTY = 1e10
 #: The largest mean weight for which sums of weights times squared targets fit into float32.
 LARGEST_WEIGHT = 1e25
 #: The most validation rows by default, or the share of a very large table, and the most for any table.
@@ -50,7 +56,8 @@ class Task:
     selection: Selection
     validation_rows: Tensor | None
     pairwise: bool
-    unspecified: Unspecified
+    free_dtype: bool  # whether the user left the precision of tiles open
+    free_penalty: bool
     checkpoint: Any = None  # the checkpoint of this fit, if any
     full_table: TableData | None = None  # the table, if `data` is a sample of it
 
@@ -81,8 +88,25 @@ class Task:
         return self if selection.targets is None else replace(self, Y=selection.targets)
 
     def problem(self, member: KernelMember) -> Problem:
-        """The problem that an ensemble member minimises."""
-        return problem_of(member, self.data, self.Y, self.plan, self.loss, self.unspecified, pairwise=self.pairwise)
+        """The problem that a member minimises, in tiles whose rounding does not show (`precise`)."""
+        sample = sample_of(self.data, self.Y, member.inputs, self.plan, pairwise=self.pairwise)
+        part = sample.part(sample.spaced(PRECISION_ROWS))
+        X = part.rows.take(np.arange(part.n_rows))
+        n_alive, group = sample.n_alive, sample.rows.shard.group
+
+        def precision() -> tuple[torch.dtype, float]:
+            fine, lam = precise(
+                self.plan, member.kernel, member.lam, X, part.Y, part.weight, n_alive,
+                free_dtype=self.free_dtype, free_penalty=self.free_penalty,
+            )  # fmt: skip
+            return fine.dtype, float(lam)
+
+        dtype, lam = group.first(precision)
+        fine = replace(self.plan, dtype=dtype)
+        if dtype != self.plan.dtype:
+            sample = sample_of(self.data, self.Y, member.inputs, fine, pairwise=self.pairwise)
+        largest = LARGEST_PENALTY * sample.total_weight
+        return Problem(sample.in_tiles(fine), member.kernel, min(lam, largest), self.loss)
 
 
 @dataclass(frozen=True)
@@ -257,7 +281,7 @@ def _whole_groups(
 
 def _by_class(alive: Tensor, Y: np.ndarray) -> list[Tensor]:
     """A mask of the rows of each class."""
-    label = torch.as_tensor((Y[:, 0] > 0).astype(int) if Y.shape[1] == 1 else Y.argmax(1))
+    label = torch.as_tensor(class_indices(Y))
     return [alive & (label == c) for c in range(max(Y.shape[1], 2))]
 
 

@@ -6,7 +6,6 @@ is therefore estimated before the fit and compared with the leave-one-out error.
 
 from __future__ import annotations
 
-import time
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,11 +32,10 @@ LARGEST_ROUNDING = 0.1
 
 @dataclass(frozen=True)
 class ChosenKernel:
-    """A kernel, the penalty λ, and the seconds that tuning took."""
+    """A kernel and the penalty λ."""
 
     kernel: Kernel
     lam: float
-    seconds: float = 0.0
 
 
 def is_precomputed(kernel: Any) -> bool:
@@ -75,7 +73,6 @@ def choose_kernel(
     ard: bool | str = "auto",
 ) -> ChosenKernel:
     """Tune kernel and penalty on at most `n_rows` rows; a kernel object and a number are kept."""
-    began = time.perf_counter()
     automatic = isinstance(regularization, str)
     fixed = None if is_tuned(kernel) else as_kernel(kernel)
     if fixed is not None and not automatic:
@@ -93,7 +90,7 @@ def choose_kernel(
     else:
         given = fixed
         noise = first(lambda: tune_noise(given, *table, **options))
-    return ChosenKernel(fixed, float(noise if automatic else regularization), time.perf_counter() - began)
+    return ChosenKernel(fixed, float(noise if automatic else regularization))
 
 
 def _warn_of_large_penalty(sample: Sample, kernel: Kernel, lam: float) -> None:
