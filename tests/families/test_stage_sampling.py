@@ -62,7 +62,7 @@ def test_a_few_rows_wanted_are_never_none():
         assert np.all(drawn.weight > 0)
 
 
-def sampler_of(n=4000, size=400, held=200, memory_limit=None, candidate_factor=None):
+def sampler_of(n=4000, size=400, held=200, memory_limit=None):
     given = table(n)
     sample = draw_sample(given, size + held, np.random.default_rng(0), classes=True)
     order = np.random.default_rng(2).permutation(len(sample.y))  # fits put rows into an order of their own
@@ -77,9 +77,7 @@ def sampler_of(n=4000, size=400, held=200, memory_limit=None, candidate_factor=N
     first = Problem(Sample(rows, Y, weight, plan), Gaussian(0.5), 1e-2)
     rng = np.random.default_rng(1)
     inputs = InputMap.identity(2)
-    sampler = StageSampler(
-        given, sample, targets, inputs, first, watched, size, rng, classes=True, candidate_factor=candidate_factor
-    )
+    sampler = StageSampler(given, sample, targets, inputs, first, watched, size, rng, classes=True)
     return given, sample, targets, sampler
 
 
@@ -94,7 +92,7 @@ def linear_model(slope=3.0):
 
 
 def test_a_stage_sees_rows_near_the_border_densely_and_others_with_larger_weights():
-    _, _, targets, sampler = sampler_of(n=40_000, candidate_factor=8)
+    _, _, targets, sampler = sampler_of(n=40_000)
     model = linear_model(-3.0)  # land, the first class, is negative
     problem, watched = sampler.problem([model], Gaussian(0.2))
     X, w = problem.rows.X, problem.weight

@@ -171,25 +171,20 @@ class Block:
         self.factor = KernelFactor(problem)  # empty until a criterion needs the novelty of rows
         self.coef_path: list[Tensor] = []
         self.snapshots: list[tuple[Tensor, Tensor]] = []
-        self._available = problem.distinct.clone()
+        self.is_available = problem.distinct.clone()  # mask of this process's rows that may become basis vectors
 
     def gradient(self) -> Tensor:
         """w·(−∂V/∂f), n × p."""
         return self.problem.weight[:, None] * self.problem.loss.residual(self.problem.y, self.f)
 
     @property
-    def is_available(self) -> Tensor:
-        """Mask of the rows of this process that may still become basis vectors."""
-        return self._available
-
-    @property
     def n_available(self) -> int:
         """Number of rows that may still become basis vectors, on all processes."""
-        return self.problem.rows.shard.count(self._available)
+        return self.problem.rows.shard.count(self.is_available)
 
     def available_rows(self) -> Tensor:
         """Local indices of the rows that may still become basis vectors."""
-        return self._available.nonzero()[:, 0]
+        return self.is_available.nonzero()[:, 0]
 
     def draw_available(self, size: int, rng: np.random.Generator) -> Tensor:
         """Draw at most `size` rows that may still become basis vectors.
@@ -197,14 +192,14 @@ class Block:
         At least half as many are drawn if they exist.
         """
         rows, shard = self.problem.rows, self.problem.rows.shard
-        n = shard.length(len(self._available))
+        n = shard.length(len(self.is_available))
         if n >= 10 * size:  # most rows are available, and a scan of all rows would take longer than the learner
-            draw = torch.from_numpy(rng.choice(n, size, replace=False, shuffle=False)).to(self._available.device)
-            draw = draw[rows.pick(self._available, draw)]
+            draw = torch.from_numpy(rng.choice(n, size, replace=False, shuffle=False)).to(self.is_available.device)
+            draw = draw[rows.pick(self.is_available, draw)]
             if 2 * len(draw) >= size:
                 return draw
         n = self.n_available
-        return shard.nth(self._available, np.arange(n) if n <= size else rng.choice(n, size, replace=False))
+        return shard.nth(self.is_available, np.arange(n) if n <= size else rng.choice(n, size, replace=False))
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         """Extend the span and move to the best model in it.
@@ -242,7 +237,7 @@ class Block:
         index = new.index if self.subset is None else self.full_shard.from_part(shard, self.subset, new.index)
         self.terms.append(LearnerTerm(index, new.A, where))
         self.basis_index = torch.cat([self.basis_index, new.index])
-        self._available[shard.local(new.index)[1]] = False
+        self.is_available[shard.local(new.index)[1]] = False
 
     def local_index(self, index: Tensor) -> Tensor:
         """Convert row numbers of the whole problem to those of this block."""
@@ -284,4 +279,4 @@ class Block:
     def release(self) -> None:
         """Free all arrays of the size of the rows."""
         del self.span.values, self.span.offset, self.span.metric, self.span.rows, self.span.basis
-        del self.problem, self.subset, self.f, self.metric, self._available, self.factor
+        del self.problem, self.subset, self.f, self.metric, self.is_available, self.factor

@@ -44,8 +44,8 @@ class SwapBlock(Block):
         change = self._sum(freed.square()) - self._sum(residual.square()) + leaving - slope * gamma
         if not bool(change.sum() < 0):
             return None
-        self._available[shard.local(x_s)[1]] = True
-        self._available[shard.local(l)[1]] = False
+        self.is_available[shard.local(x_s)[1]] = True
+        self.is_available[shard.local(l)[1]] = False
         return s, l, k_l, gamma
 
     def _penalties(self, x_s: Tensor, l: Tensor, k_s: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,7 +59,6 @@ class FunctionSpan:
         n, p = problem.y.shape
         self.rows, self.metric, self.lam, self.offset = problem.rows, metric, lam, offset
         self.kernel, self.basis = problem.kernel, problem.basis
-        self._equal = problem.plan.device.type == "cpu" and bool((metric == 1).all())
         self.plan = problem.plan
         self.plan.require_functions(n, capacity)
         self.values = torch.empty(capacity, n, device=problem.plan.device, dtype=problem.plan.dtype)
@@ -242,7 +241,7 @@ class FunctionSpan:
 
     def data_products(self, F: Tensor, G: Tensor) -> Tensor:
         """Σ_n ω_n f(x_n) g(x_n) of all pairs of functions, given by their values."""
-        return self.rows.total((F @ (G if self._equal else G * self.metric).T).double())
+        return self.rows.total((F @ (G * self.metric).T).double())
 
     def _factor(self, gram: Tensor, lengths: Tensor, floor: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         """Lower Cholesky factor of the Gram matrix of the new parts.

@@ -114,7 +114,6 @@ class StageSampler:
 
     The validation rows stand at the end of each problem, in the same order and with weight zero, so that losses can be
     compared. `first` is the problem of the first stage and `size` the number of rows that a stage is fitted to.
-    `candidate_factor` times as many rows are scored to find those of small margin.
     """
 
     table: TableData
@@ -126,7 +125,6 @@ class StageSampler:
     size: int
     rng: np.random.Generator
     classes: bool
-    candidate_factor: int | None = None
 
     @classmethod
     def after(cls, first: FittedMember, task: Task, *, classes: bool) -> StageSampler:
@@ -210,9 +208,7 @@ class StageSampler:
         self, model: Sequence[FittedExpansion], threshold: float, kernel_values: float
     ) -> ScoredRows:
         """Read rows of the table and score them; rows of large margin are thinned."""
-        factor = 1
-        if self.classes:
-            factor = self.candidate_factor or CANDIDATE_FACTOR[self.plan.device.type]
+        factor = CANDIDATE_FACTOR[self.plan.device.type] if self.classes else 1
         affordable = kernel_values / max(_n_basis(model), 1)
         total = int(min(factor * self.size, self.table.rows.n_rows, affordable))
         n_large = total * float((self._margins(self.held_out) >= threshold).double().mean())
