@@ -51,10 +51,6 @@ class MappedRows:
         else:
             each_block(self.rows, self.plan, size, lambda at, block: visit(at, [f(block) for f in self._columns]))
 
-    def total(self, part: Tensor) -> Tensor:
-        """Sum over the rows of all processes (`RowSource.total`)."""
-        return self.rows.total(part)
-
     def values(self, weights: Sequence[Tensor], bias: Tensor) -> Tensor:
         """f_l = Φ_l w_l + w_0l at all rows, M × n × C, from weights r_l × C and biases M × C."""
         as_tile: dict[str, Any] = {"device": self.plan.device, "dtype": self.plan.dtype}
@@ -77,7 +73,7 @@ class MappedRows:
                 total.add_(part)
 
         self.each(visit)
-        return [self.total(part) for part in down], self.total(targets.sum(0, dtype=torch.float64))
+        return [self.rows.total(part) for part in down], self.rows.total(targets.sum(0, dtype=torch.float64))
 
     def factors(self, weight: Tensor) -> list[Factor]:
         """One `Factor` per map, of the rows under these weights (n), from one pass."""
@@ -93,8 +89,9 @@ class MappedRows:
                 sums[l].add_(total)
 
         self.each(visit)
-        n, eps = self.total(weight.sum(dtype=torch.float64)), torch.finfo(self.plan.dtype).eps
-        return [Factor.of(self.total(gram), self.total(part), n, eps) for gram, part in zip(grams, sums, strict=True)]
+        total, eps = self.rows.total, torch.finfo(self.plan.dtype).eps
+        n = total(weight.sum(dtype=torch.float64))
+        return [Factor.of(total(gram), total(part), n, eps) for gram, part in zip(grams, sums, strict=True)]
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*shape, device=self.plan.device, dtype=torch.float64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from torch import Tensor
 from mercer.base.out_of_fold import LARGEST, stratified_folds
 from mercer.clock import Clock
 from mercer.empirical.coordinates import MappedRows
-from mercer.empirical.kernel_map import empirical_map, mean_distance, resolve_kernels, subset_number
-from mercer.empirical.learners import LARGEST_COUPLING, Grid, MemberLearner
+from mercer.empirical.kernel_map import empirical_map, mean_distance, mean_kernel, resolve_kernels, subset_number
+from mercer.empirical.learners import LARGEST_COUPLING, Grid, MemberLearner, coupled_gram
 from mercer.empirical.problem import MemberProblem
 from mercer.engine import Sample
 from mercer.kernels import Gaussian, Kernel, Linear
@@ -72,17 +71,20 @@ class ParameterGrid:
         if not automatic:
             return self, []
         seed, size = int(rng.integers(2**31)), several(self.subset_size)[0]
-        chosen = clock.group.first(lambda: self._leave_one_out(sample, unit, clock, size, np.random.default_rng(seed)))
-        values: dict[str, Any] = {"kernels": chosen.kernels}
+        chosen, report = clock.group.first(
+            lambda: self._leave_one_out(sample, unit, clock, size, np.random.default_rng(seed))
+        )
+        one = self.merged and "kernels" in automatic
+        values: dict[str, Any] = {"kernels": [mean_kernel(chosen.kernels)] if one else chosen.kernels}
         if "c" in automatic:
             values["chosen_c"] = chosen.c
         if "coupling" in automatic:
             values["coupling"] = chosen.lam
-        return replace(self, **values), chosen.report
+        return replace(self, **values), report
 
     def _leave_one_out(
         self, sample: Sample, unit: float, clock: Clock, size: Any, rng: np.random.Generator
-    ) -> LeaveOneOutChoice:
+    ) -> tuple[KernelTrial, list[dict[str, Any]]]:
         """Score kernels and parameters on a part of the rows whose weights sum to those of all."""
         limit = TRIAL_ROWS
         if clock.seconds is not None:
@@ -92,16 +94,13 @@ class ParameterGrid:
         sets = None
         if not _is_auto(self.kernels):
             kernels = resolve_kernels(self.kernels, mean_distance(part.rows, part.weight, rng))
-            sets = [KernelSet(kernels, "given")]
+            sets = [("given", kernels)]
         couplings = self.couplings_tried if _is_auto(self.coupling) else several(self.coupling)
         penalties = [c for c in PENALTIES if c >= LEAST_OF_CLASSES or not self.classes]
         if not isinstance(self.c, str):
             penalties = [float(c) / unit for c in several(self.c)]
         n_basis, couplings = subset_number(size, sample.n_alive), [-1.0] if self.merged else couplings
-        chosen = choose_kernels(part, sets, couplings, penalties, n_basis, rng, self.classes)
-        if self.merged and sets is None:
-            chosen = replace(chosen, kernels=[KernelSet(chosen.kernels, "merged").mean()])
-        return chosen
+        return choose_kernels(part, sets, couplings, penalties, n_basis, rng, self.classes)
 
     def penalties(self, unit: float, total: float) -> dict[float, float]:
         """The values of c for weights divided by `unit`, whose sum is then `total`, with the values the user gave."""
@@ -212,14 +211,10 @@ def coupled_leave_one_out(
     Z = Z - s @ Z / total
     y_mean = s @ Y.double() / total
     y = Y.double() - y_mean
-    edges = [0, *np.cumsum([phi.shape[1] for phi in features]).tolist()]
-    gram = (Z * s[:, None]).T @ Z
-    A = gram * (-lam / M)
-    for a, z in pairwise(edges):
-        A[a:z, a:z] = (1 + lam * (M - 1) / M) * gram[a:z, a:z]
-    values, V = torch.linalg.eigh(A)
+    ranks = [phi.shape[1] for phi in features]
+    values, V = torch.linalg.eigh(coupled_gram((Z * s[:, None]).T @ Z, ranks, lam))
     inverse = 1 / (values.clamp(min=0.0)[:, None] + torch.tensor(penalties, dtype=torch.float64, device=Z.device))
-    T = [Z[:, a:z] @ V[a:z] for a, z in pairwise(edges)]  # Z_n V, kernel by kernel
+    T = [z @ v for z, v in zip(Z.split(ranks, 1), V.split(ranks), strict=True)]  # Z_n V, kernel by kernel
     along = V.T @ (Z.T @ (s[:, None] * y))
     w = inverse[:, :, None] * along[:, None]  # R × L × P
     f = torch.stack([(t @ w.flatten(1)).unflatten(1, w.shape[1:]).transpose(0, 1) for t in T], -1)  # L × n × P × M
@@ -232,30 +227,8 @@ def coupled_leave_one_out(
     return y_mean + y - solved.mean(-2)
 
 
-@dataclass(frozen=True)
-class KernelSet:
-    """Kernels that are used together; those that are not `preferred` must be clearly better."""
-
-    kernels: list[Kernel]
-    name: str
-    preferred: bool = True
-
-    def mean(self) -> Kernel:
-        """The mean of the kernels: fits of f̄ alone use nothing else."""
-        total = self.kernels[0]
-        for kernel in self.kernels[1:]:
-            total = total + kernel
-        return total if len(self.kernels) == 1 else total * (1 / len(self.kernels))
-
-
-@dataclass(frozen=True)
-class LeaveOneOutChoice:
-    """The selected kernels, c for weights of mean one and λ, with an error for every trial."""
-
-    kernels: list[Kernel]
-    c: float
-    lam: float
-    report: list[dict[str, Any]]
+#: A name, and kernels that are used together.
+KernelSet = tuple[str, list[Kernel]]
 
 
 @dataclass(frozen=True)
@@ -284,11 +257,11 @@ class Widths:
 
     def sets(self, width: float) -> list[KernelSet]:
         """The sets of two kernels at a width, the preferred one first."""
-        plain = KernelSet([self._plain(width), self._plain(width / 2)], f"one width, {width:g}", self.relevance is None)
+        plain = f"one width, {width:g}", [self._plain(width), self._plain(width / 2)]
         if self.relevance is None:
             return [plain]
-        both = KernelSet([self._plain(width), self._relevant(width)], f"one width and relevances, {width:g}")
-        relevant = KernelSet([self._relevant(width), self._relevant(width / 2)], f"relevances, {width:g}", False)
+        both = f"one width and relevances, {width:g}", [self._plain(width), self._relevant(width)]
+        relevant = f"relevances, {width:g}", [self._relevant(width), self._relevant(width / 2)]
         return [both, relevant, plain]
 
     def _plain(self, width: float) -> Kernel:
@@ -303,8 +276,8 @@ class Widths:
 def choose_kernels(
     sample: Sample, sets: Sequence[KernelSet] | None, couplings: Sequence[float], penalties: Sequence[float],
     n_basis: int, rng: np.random.Generator, classes: bool = False,
-) -> LeaveOneOutChoice:  # fmt: skip
-    """Select kernels and c for the mean of the kernels, then c and λ of the coupled fit.
+) -> tuple[KernelTrial, list[dict[str, Any]]]:  # fmt: skip
+    """Select kernels and c for the mean of the kernels, then c and λ of the coupled fit; report all trials.
 
     Without `sets` Gaussians are tried at `WIDTHS`, with and without relevances. A λ of −1 fits the mean alone.
     """
@@ -313,31 +286,34 @@ def choose_kernels(
     trials = KernelTrials(X, basis, sample.Y, sample.weight, tuple(penalties), classes)
     if sets is None:
         widths = Widths.of(sample, rng)
-        preferred = [trials.of_mean(widths.sets(width)[0]) for width in WIDTHS]
+        preferred = [trials.of_mean(*widths.sets(width)[0]) for width in WIDTHS]
         best = min(preferred, key=lambda trial: trial.error)
-        others = [trials.of_mean(other) for other in widths.sets(WIDTHS[preferred.index(best)])[1:]]
+        others = [trials.of_mean(*other) for other in widths.sets(WIDTHS[preferred.index(best)])[1:]]
     else:
-        preferred, others = [trials.of_mean(given) for given in sets], []
+        preferred, others = [trials.of_mean(*given) for given in sets], []
         best = min(preferred, key=lambda trial: trial.error)
     clearly = [trial for trial in others if trial.error < CLEARLY * best.error]
     best = min([best, *clearly], key=lambda trial: trial.error)
     report = [trial.line() for trial in (*preferred, *others)]
-    if len(best.kernels.kernels) > 1 and list(couplings) != [-1.0]:
-        coupled = [trials.of_coupling(best.kernels, lam) for lam in couplings]
+    if len(best.kernels) > 1 and list(couplings) != [-1.0]:
+        coupled = [trials.of(best.name, best.kernels, best.kernels, lam) for lam in couplings]
         report += [trial.line() for trial in coupled]
         best = min(coupled, key=lambda trial: trial.error)
-    return LeaveOneOutChoice(best.kernels.kernels, best.c, best.lam, report)
+    return best, report
 
 
 @dataclass(frozen=True)
 class KernelTrial:
-    kernels: KernelSet
+    """Kernels with c, for weights of mean one, and λ, and their leave-one-out error."""
+
+    name: str
+    kernels: list[Kernel]
     c: float
     lam: float
     error: float
 
     def line(self) -> dict[str, Any]:
-        return {"kernels": self.kernels.name, "regularization": self.c, "coupling": self.lam, "loss": self.error}
+        return {"kernels": self.name, "regularization": self.c, "coupling": self.lam, "loss": self.error}
 
 
 @dataclass(frozen=True)
@@ -351,21 +327,18 @@ class KernelTrials:
     penalties: tuple[float, ...]
     classes: bool
 
-    def of_mean(self, kernels: KernelSet) -> KernelTrial:
-        return self._best(kernels, [kernels.mean()], -1.0)
+    def of_mean(self, name: str, kernels: list[Kernel]) -> KernelTrial:
+        return self.of(name, kernels, [mean_kernel(kernels)], -1.0)
 
-    def of_coupling(self, kernels: KernelSet, lam: float) -> KernelTrial:
-        return self._best(kernels, kernels.kernels, lam)
-
-    def _best(self, kernels: KernelSet, mapped: Sequence[Kernel], lam: float) -> KernelTrial:
+    def of(self, name: str, kernels: list[Kernel], mapped: Sequence[Kernel], lam: float) -> KernelTrial:
         """The penalty of least squared error."""
         maps = [empirical_map(kernel, self.basis) for kernel in mapped]
         features = [kernel.columns(self.basis.double())(self.X.double()) @ made.coefficients
                     for kernel, made in zip(mapped, maps, strict=True)]  # fmt: skip
-        f = coupled_leave_one_out(features, self.Y, self.weight, lam if len(mapped) > 1 else 0.0, self.penalties)
+        f = coupled_leave_one_out(features, self.Y, self.weight, lam, self.penalties)
         s = self.weight.double() / self.weight.sum()
         Y = self.Y.double()
         misfit = (1 - Y * f).clamp(min=0.0) if self.classes else Y - f  # rows beyond the margin cost nothing
         errors = (misfit.square().sum(2) @ s).nan_to_num(nan=torch.inf).tolist()
         place = int(np.argmin(errors))
-        return KernelTrial(kernels, self.penalties[place], lam, errors[place])
+        return KernelTrial(name, kernels, self.penalties[place], lam, errors[place])

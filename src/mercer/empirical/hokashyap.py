@@ -136,7 +136,7 @@ class _Columns:
             goal.copy_(grown)
 
         coordinates.each(visit, columns=5 * M * self.signs.shape[-1])
-        down, totals, L = [coordinates.total(part) for part in down], coordinates.total(totals), coordinates.total(L)
+        *down, totals, L = coordinates.rows.shard.group.sums(*down, totals, L)
         return down, totals, L + self.c * sum(w.square().sum(-2) for w in self.W)
 
     def step(self, factors: Sequence[Factor], down: list[Tensor], totals: Tensor, active: Tensor) -> None:

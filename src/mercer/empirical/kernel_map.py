@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import reduce
 from numbers import Integral
+from operator import add
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -128,6 +130,11 @@ def _resolve(choice: Any, distance: float) -> Kernel:
     if isinstance(choice, str) and hasattr(kernel, "length_scale"):
         kernel.length_scale = distance
     return kernel
+
+
+def mean_kernel(kernels: Sequence[Kernel]) -> Kernel:
+    """The mean of kernels, which is all that a fit of f̄ alone uses."""
+    return kernels[0] if len(kernels) == 1 else reduce(add, kernels) * (1 / len(kernels))
 
 
 def subset_number(wanted: Any, n: int) -> int:

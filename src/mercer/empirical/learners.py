@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import ClassVar, Self, final
 
 import torch
@@ -51,12 +51,21 @@ def joint_moments(coordinates: MappedRows, targets: Tensor, weight: Tensor) -> J
         gram.add_(block.T @ block)
 
     coordinates.each(visit)
-    gram = coordinates.total(gram)
+    gram = coordinates.rows.total(gram)
     n, sums = gram[-1, -1], gram[-1, :-1]
     centred = gram[:-1, :-1] - torch.outer(sums, sums) / n
     mean = sums / n
     square = centred.diagonal()[R:]
     return JointMoments(centred[:R, :R], centred[:R, R:], mean[:R], mean[R:], square, coordinates.ranks)
+
+
+def coupled_gram(gram: Tensor, ranks: Sequence[int], lam: float) -> Tensor:
+    """Second moments of all coordinates under the coupling: 1 + λ(M − 1)/M times within a kernel, −λ/M times across."""
+    M = len(ranks)
+    A = gram * (-lam / M)
+    for a, z in pairwise([0, *accumulate(ranks)]):
+        A[a:z, a:z] = (1 + lam * (M - 1) / M) * gram[a:z, a:z]
+    return A
 
 
 def coupled_ridge(moments: JointMoments, c: float, lam: float) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -70,10 +79,7 @@ def coupled_ridge(moments: JointMoments, c: float, lam: float) -> tuple[list[Ten
     It is quadratic: one system of size Σ r_l gives the weights (r_l × P), the biases (M × P) and the objective (P).
     """
     M, ranks, lam = len(moments.ranks), moments.ranks, min(lam, LARGEST_COUPLING)
-    edges = [0, *torch.tensor(ranks).cumsum(0).tolist()]
-    A = moments.gram * (-lam / M)
-    for a, z in pairwise(edges):
-        A[a:z, a:z] = (1 + lam * (M - 1) / M) * moments.gram[a:z, a:z]
+    A = coupled_gram(moments.gram, ranks, lam)
     A.diagonal().add_(c)
     w = torch.cholesky_solve(moments.cross, cholesky(A)[0])
     # data are centred: a kernel's bias is the mean target less its weights times the mean features

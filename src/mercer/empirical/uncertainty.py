@@ -9,8 +9,6 @@ variance far from the basis vectors. Another coupling changes this little.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +18,7 @@ from mercer.base.classifier import DecisionClassifier
 from mercer.base.uncertainty import ClassUncertaintyMixin, UncertainRegressor, normal_draws
 from mercer.data import TensorRows
 from mercer.empirical.ensemble import EnsembleMember, MemberEnsemble, values
+from mercer.empirical.kernel_map import mean_kernel
 from mercer.engine import Plan, make_plan
 from mercer.forward.expansion import Expansion, Objective
 from mercer.forward.uncertainty import BasisDistances, FunctionVariance
@@ -27,12 +26,6 @@ from mercer.kernels import Kernel
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read_new
-
-
-def mean_kernel(member: EnsembleMember) -> Kernel:
-    """The mean of the kernels of a member."""
-    M = len(member.kernels)
-    return member.kernels[0] if M == 1 else reduce(add, [kernel * (1 / M) for kernel in member.kernels])
 
 
 class _MemberUncertainty(BasisDistances):
@@ -46,7 +39,7 @@ class _MemberUncertainty(BasisDistances):
 
     def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
         basis = [np.asarray(members[0].basis, dtype=np.float64) for members in self.ensemble_.machines]
-        return mean_kernel(self.ensemble_.machines[0][0]), self.inputs_, np.concatenate(basis)
+        return mean_kernel(self.ensemble_.machines[0][0].kernels), self.inputs_, np.concatenate(basis)
 
     def _known_objectives(self) -> tuple[Objective, ...]:
         known = hasattr(self, "_objectives")
@@ -57,7 +50,7 @@ class _MemberUncertainty(BasisDistances):
         basis = np.asarray(member.basis, dtype=np.float64)
         nothing = np.zeros((len(basis), 1))  # the curvature of the squared loss is that of any function
         return FunctionVariance(
-            Expansion(self.inputs_, mean_kernel(member), basis, nothing, "float64"), objective, plan
+            Expansion(self.inputs_, mean_kernel(member.kernels), basis, nothing, "float64"), objective, plan
         )
 
 
