@@ -222,19 +222,16 @@ def _minutes(hours: str | None, minutes: str | None) -> int:
 
 def object_column(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
     """Read a column of Python objects: dates, times or numbers if all of them are, else levels by their text."""
-    present = values[~missing]
+    present, known = values[~missing], np.where(missing, None, values)
     kinds = {type(value) for value in present}
     if kinds and all(issubclass(kind, datetime.date) for kind in kinds):
-        return _python_dates(name, values, missing)
+        return _python_dates(name, known)
     if kinds and all(issubclass(kind, datetime.timedelta) for kind in kinds):
-        spans = [None if gone else value for value, gone in zip(values, missing, strict=True)]
-        return RawColumn(name, "number", days(np.array(spans, dtype="timedelta64[us]")))
+        return RawColumn(name, "number", days(np.array(known, dtype="timedelta64[us]")))
     if {kind.__name__ for kind in kinds} == {"Period"}:  # those of pandas become their first instants
-        starts = [None if gone else value.to_timestamp() for value, gone in zip(values, missing, strict=True)]
-        return _python_dates(name, np.array(starts, dtype=object), missing)
+        return _python_dates(name, [None if value is None else value.to_timestamp() for value in known])
     if kinds == {datetime.time}:  # as durations since midnight
-        times = [np.nan if gone else _share_of_day(value) for value, gone in zip(values, missing, strict=True)]
-        return RawColumn(name, "number", np.array(times))
+        return RawColumn(name, "number", np.array([np.nan if at is None else _share_of_day(at) for at in known]))
     real = bool(kinds) and all(issubclass(kind, numbers.Real) or kind.__name__ == "Decimal" for kind in kinds)
     integers = False
     if real or not kinds:
@@ -248,7 +245,7 @@ def object_column(name: str, values: np.ndarray, missing: np.ndarray) -> RawColu
         require(not issubclass(kind, NESTED), f"column {name!r} of X", "of single values", kind.__name__)
         is_complex = issubclass(kind, numbers.Complex) and not issubclass(kind, numbers.Real)
         require(not is_complex, f"column {name!r} of X", "real numbers: complex data not supported", kind.__name__)
-    codes, levels = factorize([None if gone else value for value, gone in zip(values, missing, strict=True)])
+    codes, levels = factorize(known)
     text = all(issubclass(kind, str | numbers.Real) for kind in kinds)
     return RawColumn(name, "category", codes, levels, text=text, integers=integers)
 
@@ -270,14 +267,11 @@ def _floats(name: str, present: np.ndarray) -> np.ndarray:
         ) from None
 
 
-def _python_dates(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
-    """Read dates and times of Python, in local time of their time zone."""
-    zones = {str(zone) for value in values[~missing] if (zone := getattr(value, "tzinfo", None)) is not None}
+def _python_dates(name: str, values: Iterable[Any]) -> RawColumn:
+    """Read dates and times of Python, in local time of their time zone; None is missing."""
+    zones = {str(zone) for value in values if (zone := getattr(value, "tzinfo", None)) is not None}
     require(len(zones) <= 1, f"column {name!r} of X", "dates of one time zone", sorted(zones))
-    plain = [
-        None if gone else value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else value
-        for value, gone in zip(values, missing, strict=True)
-    ]
+    plain = [value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else value for value in values]
     return RawColumn(name, "date", days(np.array(plain, dtype="datetime64[us]")), zone="".join(zones))
 
 
