@@ -51,13 +51,14 @@ LARGE = 1e8
 
 
 def encode_rows(g: Graph, inputs: InputMap, rows: str, dtype: str) -> str:
-    """`InputMap.few` of rows in float64: kept within what distances in `dtype` can hold."""
+    """`InputMap.encode` of rows in float64: kept within what distances in `dtype` can hold."""
     if inputs.limits is not None:
         rows = g.op("Min", g.op("Max", rows, g.constant(inputs.limits[:1])), g.constant(inputs.limits[1:]))
-    if inputs.columns is not None:
-        known = type(inputs.columns) in COLUMN_MAPS
-        require(known, "the map of columns", f"one of {[known.__name__ for known in COLUMN_MAPS]}", inputs.columns)
-        rows = COLUMN_MAPS[type(inputs.columns)](g, inputs.columns, rows)
+    if isinstance(inputs.columns, Bend):
+        rows = _bend(g, inputs.columns, rows, len(inputs.mean))
+    elif inputs.columns is not None:
+        assert isinstance(inputs.columns, ColumnMap)
+        rows = _mapped(g, inputs.columns, rows)
     rows = g.scaled(g.affine(rows, shift=-inputs.mean), 1 / inputs.scale, len(inputs.mean))
     if inputs.transform is not None:
         metric = np.asarray(inputs.transform)
@@ -78,16 +79,13 @@ def asinh(g: Graph, z: str) -> str:
     return g.op("Where", g.op("Less", z, g.constant(0.0)), g.op("Neg", bent), bent)
 
 
-def _bend(g: Graph, bend: Bend, rows: str) -> str:
+def _bend(g: Graph, bend: Bend, rows: str, n_columns: int) -> str:
     """Bend every column and choose the result for those of `bend`: a graph has no assignment to columns."""
-    n = int(np.max(bend.columns)) + 1
-    chosen, centre, width = np.zeros(n, dtype=bool), np.zeros(n), np.ones(n)
+    chosen, centre, width = np.zeros(n_columns, dtype=bool), np.zeros(n_columns), np.ones(n_columns)
     where = np.asarray(bend.columns)
     chosen[where], centre[where], width[where] = True, bend.centre, bend.width
-    first = g.op("Slice", rows, *(g.constant([k], np.int64) for k in (0, n, 1)))
-    rest = g.op("Slice", rows, *(g.constant([k], np.int64) for k in (n, np.iinfo(np.int64).max, 1)))
-    z = g.op("Div", g.affine(first, shift=-centre), g.constant(width))
-    return g.op("Concat", g.op("Where", g.constant(chosen, bool), asinh(g, z), first), rest, axis=1)
+    z = g.op("Div", g.affine(rows, shift=-centre), g.constant(width))
+    return g.op("Where", g.constant(chosen, bool), asinh(g, z), rows)
 
 
 def _mapped(g: Graph, mapped: ColumnMap, rows: str) -> str:
@@ -134,10 +132,6 @@ def _interpolate(g: Graph, z: str, knots: np.ndarray, levels: np.ndarray) -> str
     share = g.op("Where", rises, g.op("Div", g.op("Sub", z, a), gap), g.constant(0.0))
     share = g.op("Clip", share, g.constant(0.0), g.constant(1.0))
     return g.op("Add", u, g.op("Mul", share, g.op("Sub", v, u)))
-
-
-#: How each map of columns is exported; a new kind of map needs a line here.
-COLUMN_MAPS: dict[type, Any] = {Bend: _bend, ColumnMap: _mapped}
 
 
 def model_outputs(g: Graph, model: Any, rows: str) -> Outputs:
