@@ -306,18 +306,11 @@ def open_store(host: str, timeout: float = 600.0) -> Any:
 
 def _listening(host: str) -> socket.socket:
     """Return a socket that listens at a free port of `host`."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, protocol)
+    family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     try:
-        try:
-            listener.bind(address)
-        except OSError:
-            listener.bind(("", 0))
-        listener.listen(BACKLOG)
+        return socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError:
-        listener.close()
-        raise
-    return listener
+        return socket.create_server(("", 0), family=family, backlog=BACKLOG)
 
 
 def signed_store(store: Any, signature: Signature) -> Any:
@@ -382,14 +375,6 @@ class Signature:
     Messages have an HMAC-SHA256. One is unpickled, and an address of the store used, only after its signature was
     checked. The signature covers the bytes and their purpose (which message, of which process), so that a message
     cannot be replayed as another one. Nothing is encrypted.
-
-    >>> from mercer.distributed.group import Signature
-    >>> message = Signature(b"of this fit").signed(b"hello", "first", 3)
-    >>> Signature(b"of this fit").checked(message, "first", 3)
-    b'hello'
-    >>> Signature(b"of another").checked(message, "first", 3)
-    Traceback (most recent call last):
-    mercer.distributed.group.UntrustedMessageError: the message first/3 must be signed with the secret of this fit, ...
     """
 
     secret: bytes | None = None
