@@ -63,15 +63,10 @@ def find_bend(X: Tensor, weight: Tensor, kept: Tensor | None = None) -> Bend | N
     (many columns are mostly zeros). A column of two values comes out of any bend as it went in, up to scale.
     """
     X, w = X.double(), weight.double()[:, None] / weight.double().sum()
-    size = X.abs().amax(0)
-    # Scaled by the largest value: squares of numbers near the limits of float64 would overflow.
-    scaled = X / size.where(size > 0, 1.0)
-    centred = scaled - (w * scaled).sum(0)
-    spread = (w * centred.square()).sum(0).sqrt()
-    unit = centred / spread.where(spread > 0, 1.0)
+    unit = fit_column_map("standard", X, weight)(X)
     heavy = ((w * unit**3).sum(0).abs() > SKEWNESS) | ((w * unit**4).sum(0) > KURTOSIS)
-    heavy = heavy if kept is None else heavy & ~kept
-    columns = (heavy & (spread > 0) & X.isfinite().all(0)).nonzero()[:, 0]
+    heavy &= X.amax(0) > X.amin(0)  # rounding gives a constant column some spread
+    columns = (heavy if kept is None else heavy & ~kept).nonzero()[:, 0]
     if not len(columns):
         return None
     return Bend(columns, *_middle_and_width(X[:, columns], w))

@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from torch import Tensor
 
 from mercer.data import UNDIVIDED, Bend, RowSource, Shard, TensorRows, find_bend, read_ahead
+from mercer.data.column_maps import fit_column_map
 from mercer.data.row_groups import RowGroups
 from mercer.data.source import TransformedRows
 from mercer.engine import Plan, reduce_rows
@@ -205,10 +206,7 @@ def bending_pays(
 
 def _held_out_error(X: Tensor, Y: Tensor, w: Tensor, half: int, device: Any) -> float:
     """Squared error on the rows from `half` on, of an isotropic Matérn kernel tuned on the rows before."""
-    share = (w / w.sum())[:, None]
-    centred = X - (share * X).sum(0)
-    spread = (share * centred.square()).sum(0).sqrt()
-    X = centred / spread.where(spread > 0, 1.0)
+    X = fit_column_map("standard", X, w)(X)
     first, second = slice(0, half), slice(half, len(X))
     options: dict[str, Any] = {"n_rows": 400, "ard": False, "max_iter": 15, "tol": 1e-6, "device": device}
     tuned = tune_kernel(X[first], Y[first], "matern32", sample_weight=w[first].numpy(), random_state=0, **options)
