@@ -70,9 +70,10 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
     #: Bounds of λ where leave-one-out errors find it.
     _penalty_range: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
-    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
+    def _size(self, sample: Sample, trials: Trials, rng: np.random.Generator) -> ChosenSize:
         if getattr(self, "training", "em") != "leave-one-out":
-            return super()._size(sample, trials, setting, rng)
+            return super()._size(sample, trials, rng)
+        setting = trials.setting
         codes = 2 * indicators(sample.Y.T, setting.n_classes).T - 1
         coded = replace(sample, Y=codes[:, 1:] if setting.n_classes == 2 else codes)
         penalties = [c for c in PENALTIES if c >= LEAST_OF_CLASSES]
@@ -105,7 +106,9 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
         return {
             "calibration_": link,
             "set_scores_": fit_set_scores(link.probabilities(log_p), true, weight),
-            "_weight_posterior": weight_posterior(sample, mixture, refits.setting.ridge, self._linear, curvature),
+            "_weight_posterior": weight_posterior(
+                sample, mixture, refits.trials.setting.ridge, self._linear, curvature
+            ),
         }
 
     def _encode(self, targets: ClassTargets, y: np.ndarray) -> np.ndarray:

@@ -192,19 +192,16 @@ class MixtureEstimator(BaseKernelEstimator):
         setting = self._setting(ridge, variance, clock, len(targets.classes) if self._is_classifier else 0)
         setting = replace(setting, rounding=rounding_variance(sample))
         rng = generator(self.random_state, shard.group)
-        size = self._size(sample, self._trials(setting, targets), setting, rng)
+        trials = self._trials(setting, targets)
+        size = self._size(sample, trials, rng)
         setting = setting if size.ridge is None else replace(setting, ridge=size.ridge)
         before = clock.elapsed()
         k = size.sizes[-1]
         fitted = self._train(sample, k, setting, rng, size.start)
         seconds = clock.elapsed() - before + size.seconds
         labels = Y[sample.alive, 0] if self._is_classifier else np.zeros(len(sample.alive))
-
-        def trials(unheard: MixtureSettings) -> Trials:
-            return replace(self._trials(unheard, targets), located=size.located)
-
-        folds, unheard = self._calibration_folds, replace(setting, callbacks=())
-        refits = MixtureRefits(sample, labels, clock, seconds, folds, trials, unheard, size.sizes)
+        unheard = replace(trials, setting=replace(setting, callbacks=()), located=size.located)
+        refits = MixtureRefits(sample, labels, clock, seconds, self._calibration_folds, unheard, size.sizes)
         fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
         return {
             **given.columns(),
@@ -248,7 +245,7 @@ class MixtureEstimator(BaseKernelEstimator):
             n_classes=n_classes,
         )
 
-    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
+    def _size(self, sample: Sample, trials: Trials, rng: np.random.Generator) -> ChosenSize:
         """The number of components: given, or selected by cross-validation with a start and its scores."""
         if not isinstance(self.n_components, str):
             return ChosenSize([self.n_components])
@@ -257,14 +254,11 @@ class MixtureEstimator(BaseKernelEstimator):
     def _trials(self, setting: MixtureSettings, targets: Any) -> Trials:
         """The functions that fit and score models of several sizes."""
 
-        def train(part: Sample, k: int, rng: np.random.Generator, start: Mixture | None) -> Fitted:
-            return self._train(part, k, setting, rng, start)
-
         def score(fitted: Fitted, test: Sample) -> float:
             predictions = self._predictor(fitted.mixture, fitted.output_weights)(all_columns(test))
             return self._score(targets, predictions, test.Y.T, test.weight)
 
-        return Trials(train, score, setting.clock, grows=self._grows, classes=self._is_classifier)
+        return Trials(self._train, score, setting, self._grows)
 
     # Functions of new rows
 
@@ -318,8 +312,7 @@ class MixtureRefits(Refits):
     where a column differs from a constant in these rows alone.
     """
 
-    trials: Callable[[MixtureSettings], Trials]
-    setting: MixtureSettings
+    trials: Trials
     sizes: list[int]
 
     def refit(self, rows: np.ndarray) -> Fitted:
@@ -327,8 +320,9 @@ class MixtureRefits(Refits):
         weight[rows] = 0.0
         sample = replace(self.sample, weight=weight)
         variance, rounding = column_variances(sample), rounding_variance(sample)
-        trials = self.trials(replace(self.setting, variance=variance, rounding=rounding))
-        return trials.train(sample, self.sizes[-1], rng, trials.start(sample, self.sizes, rng))
+        setting = replace(self.trials.setting, variance=variance, rounding=rounding)
+        trials = replace(self.trials, setting=setting)
+        return trials.train(sample, self.sizes[-1], setting, rng, trials.start(sample, self.sizes, rng))
 
 
 def _inputs(given: TableData, plan: Plan, scale_inputs: bool | str) -> tuple[InputMap, Tensor]:

@@ -17,7 +17,7 @@ from mercer.base.out_of_fold import stratified_folds
 from mercer.clock import Clock
 from mercer.engine import Sample
 from mercer.mixture.em import Mixture
-from mercer.mixture.fit import Fitted
+from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.gates import Gates, make_gates
 from mercer.parts import require
 from mercer.progress import report_step
@@ -97,14 +97,13 @@ def _first_of_largest(values: torch.Tensor) -> int:
 class Trials:
     """Functions that fit a sample with k components and score the fit on another sample.
 
-    If the model `grows`, a fit starts from the smaller one before it. Folds are stratified by `classes`.
+    If the model `grows`, a fit starts from the smaller one before it.
     """
 
-    train: Callable[[Sample, int, np.random.Generator, Mixture | None], Fitted]
+    train: Callable[[Sample, int, MixtureSettings, np.random.Generator, Mixture | None], Fitted]
     score: Callable[[Fitted, Sample], float]
-    clock: Clock
-    grows: bool = True
-    classes: bool = False
+    setting: MixtureSettings
+    grows: bool
     #: Gates that every fit takes as they are.
     located: Mixture | None = None
 
@@ -113,7 +112,7 @@ class Trials:
         fitted: Fitted | None = None
         for k in sizes:
             start = None if fitted is None or not self.grows else grown(fitted.mixture, k)
-            fitted = self.train(sample, k, rng, start)
+            fitted = self.train(sample, k, self.setting, rng, start)
             yield fitted
 
     def start(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Mixture | None:
@@ -122,9 +121,10 @@ class Trials:
             return self.located
         start = None
         if self.grows and len(sizes) > 1:
-            for fitted in self.growing(choice_sample(sample, rng, self.clock), sizes[:-1], rng):
+            clock = self.setting.clock
+            for fitted in self.growing(choice_sample(sample, rng, clock), sizes[:-1], rng):
                 start = grown(fitted.mixture, sizes[-1])
-                if self.clock.expired(until=GROWN_SHARE):
+                if clock.expired(until=GROWN_SHARE):
                     break
         return start
 
@@ -147,13 +147,14 @@ class ChosenSize:
 
 def chosen_size(sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator) -> ChosenSize:
     """Select the size by the one-standard-error rule, and grow a start of that size as the scored ones did."""
-    part = choice_sample(sample, rng, trials.clock)
+    clock = trials.setting.clock
+    part = choice_sample(sample, rng, clock)
 
     def select() -> tuple[ChosenSize, dict[str, Any]]:
         sizes, results = scored_sizes(part, trials, largest, n_folds, rng)
-        before = trials.clock.elapsed()
+        before = clock.elapsed()
         start = trials.start(part, sizes, rng)
-        return ChosenSize(sizes, start, results, trials.clock.elapsed() - before), dict(rng.bit_generator.state)
+        return ChosenSize(sizes, start, results, clock.elapsed() - before), dict(rng.bit_generator.state)
 
     found, rng.bit_generator.state = sample.rows.shard.group.first(select)
     return found
@@ -176,10 +177,11 @@ def scored_sizes(
     `sample` is that of `choice_sample`. All folds score a size before any continues with the next, so the results are
     complete when time is up. A share of the time is left for the fit to all rows.
     """
-    n, y = sample.rows.n_rows, sample.Y[:, 0].cpu().numpy()
+    n, clock = sample.rows.n_rows, trials.setting.clock
     n_folds = min(n_folds, n)
     require(n_folds >= 2, "the number of rows", "at least 2 for n_components='auto'", n)
-    fold = stratified_folds(y if trials.classes else np.zeros(n), n_folds, rng)
+    labels = sample.Y[:, 0].cpu().numpy() if trials.setting.n_classes else np.zeros(n)
+    fold = stratified_folds(labels, n_folds, rng)
     sizes = sizes_up_to(min(largest, max(n * (n_folds - 1) // n_folds, 1)))
     number = torch.as_tensor(fold, device=sample.weight.device)
     parts = [tuple(sample.here(side.nonzero()[:, 0]) for side in (number != f, number == f)) for f in range(n_folds)]
@@ -189,11 +191,11 @@ def scored_sizes(
     ]
     rows = []
     for row in zip(*runs, strict=True):
-        if trials.clock.interrupted:  # there is no fit to all rows yet
+        if clock.interrupted:  # there is no fit to all rows yet
             raise KeyboardInterrupt
         rows.append(row)
         report_step("size", len(sizes))
-        if trials.clock.expired(until=(n_folds - 1) / (n_folds + 1)):
+        if clock.expired(until=(n_folds - 1) / (n_folds + 1)):
             break
     table, sizes = np.array(rows).T, sizes[: len(rows)]
     results: dict[str, Any] = {"param_n_components": np.array(sizes)}

@@ -108,14 +108,14 @@ class MixtureRegressor(UncertainMixture, MixtureEstimator):
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         return lambda k: NoExperts() if self.training == "two-step" else self._start(k, sample, setting.ridge)
 
-    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
+    def _size(self, sample: Sample, trials: Trials, rng: np.random.Generator) -> ChosenSize:
         if self.training != "leave-one-out":
-            return super()._size(sample, trials, setting, rng)
+            return super()._size(sample, trials, rng)
         given, k = self.regularization, self.n_components
         least = LEAST_OF_SLOPES if self._linear else 0.0
-        penalties = [c for c in PENALTIES if c >= least] if isinstance(given, str) else [setting.ridge]
+        penalties = [c for c in PENALTIES if c >= least] if isinstance(given, str) else [trials.setting.ridge]
         sizes = doubled_sizes(self.max_components) if isinstance(k, str) else [k]
-        return located_size(sample, GateSearch(setting, sizes, self._linear, penalties), rng)
+        return located_size(sample, GateSearch(trials.setting, sizes, self._linear, penalties), rng)
 
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
@@ -177,7 +177,7 @@ class MixtureRegressor(UncertainMixture, MixtureEstimator):
             std, kept = np.sqrt(variance), np.ones((len(f), 1))
         return {
             "intervals_": Intervals.calibrated(part, index, given, f, std, kept),
-            "_weight_posterior": weight_posterior(sample, mixture, refits.setting.ridge, self._linear),
+            "_weight_posterior": weight_posterior(sample, mixture, refits.trials.setting.ridge, self._linear),
         }
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
