@@ -20,7 +20,7 @@ MISSING_FIELDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", 
 #: Booleans as text, as data frames write them, in any case.
 BOOLEANS = ("false", "true")
 #: Dates as text, by ISO 8601; times may have an offset from UTC.
-DATE = re.compile(r"(\d{4}-\d\d-\d\d(?P<time>[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?)(?(time)(Z|([-+]\d\d):?([0-5]\d))?)")
+DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[-+]\d\d:?[0-5]\d)?)?")
 #: Numbers as text, to NumPy as well as to Python; infinity is refused later, as it is among numbers.
 NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
 #: A number with one comma.
@@ -199,30 +199,26 @@ def parse_dates(column: RawColumn) -> RawColumn:
     >>> parse_dates(RawColumn("at", "category", np.array([0]), ("2020-01-02T12:00-06:00",))).values.tolist()
     [18263.75]
     """
-    if column.kind != "category" or not column.levels:
+    if column.kind != "category" or not column.levels or not all(map(DATE.fullmatch, column.levels)):
         return column
-    found: list[re.Match[str]] = []
-    for level in column.levels:
-        if (match := DATE.fullmatch(level)) is None:
-            return column
-        found.append(match)
     try:
-        known = np.array([*(match[1] for match in found), "NaT"], dtype="datetime64[us]")
-    except ValueError:  # a thirteenth month
+        times = [datetime.datetime.fromisoformat(level) for level in column.levels]
+        known = np.array([*map(without_zone, times), None], dtype="datetime64[us]")
+    except (ValueError, OverflowError):  # a thirteenth month
         return column
-    ahead = [_minutes(match[6], match[7]) / (24 * 60) for match in found]
-    zone = "UTC" if any(match[5] for match in found) else ""
-    return RawColumn(column.name, "date", (days(known) - [*ahead, 0.0])[column.values], zone=zone)
+    zone = "UTC" if any(time.tzinfo for time in times) else ""
+    return RawColumn(column.name, "date", days(known)[column.values], zone=zone)
 
 
-def _minutes(hours: str | None, minutes: str | None) -> int:
-    """Minutes ahead of UTC, 0 without an offset."""
-    return 0 if hours is None else 60 * int(hours) + int(f"{hours[0]}{minutes}")
+def without_zone(value: Any) -> Any:
+    """A date, or the time in UTC where it has a zone."""
+    return value if getattr(value, "tzinfo", None) is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def object_column(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
     """Read a column of Python objects: dates, times or numbers if all of them are, else levels by their text."""
-    present, known = values[~missing], np.where(missing, None, values)
+    present, known = values[~missing], values.copy()
+    known[missing] = None
     kinds = {type(value) for value in present}
     if kinds and all(issubclass(kind, datetime.date) for kind in kinds):
         return _python_dates(name, known)

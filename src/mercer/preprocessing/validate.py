@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mercer.data import UNDIVIDED, Shard, sparse_matrix
 from mercer.data.frames import column_names
-from mercer.data.raw import days, is_missing
+from mercer.data.raw import days, is_missing, without_zone
 from mercer.data.row_groups import RowGroups
 from mercer.losses import Loss, PowerVarianceLoss
 from mercer.parts import as_float, require, warn
@@ -331,13 +331,8 @@ def _times(values: np.ndarray) -> np.ndarray:
     dates = values.dtype.kind == "M" or (values.dtype.kind == "O" and isinstance(first, datetime.date))
     require(dates, "time_order", "numbers or dates", f"{first} of type {type(first).__name__}")
     if values.dtype.kind == "O":  # times with a zone become those of UTC
-        values = np.array([_without_zone(value) for value in values], dtype="datetime64[us]")
+        values = np.array([without_zone(value) for value in values], dtype="datetime64[us]")
     return days(values.astype("datetime64[us]"))
-
-
-def _without_zone(value: Any) -> Any:
-    zone = getattr(value, "tzinfo", None)
-    return value if zone is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def _length(gap: Any) -> float:
