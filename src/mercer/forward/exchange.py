@@ -22,10 +22,7 @@ class SwapBlock(Block):
     """A block that finds the swap of Greedy02 Algorithm 1."""
 
     def _swap(self, weights: Tensor) -> tuple[int, Tensor, Tensor, Tensor] | None:
-        """Vector s to leave, row l to enter, its column and its weight.
-
-        None if the objective would not fall.
-        """
+        """Vector s to leave, row l to enter, its column and its weight; None if the objective would not fall."""
         problem, shard = self.problem, self.problem.rows.shard
         residual = problem.y - self.f
         if len(self.basis_index) < 2 or self.n_available == 0:
@@ -80,17 +77,13 @@ class ExchangeBlock(SwapBlock):
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         super().absorb(new, shrinkage)
-        if (swap := self._swap(self.weights())) is not None:
+        if (swap := self._swap(self.span.weights())) is not None:
             s, l, k_l, _ = swap
             self.f += self.span.remove(s)
             self.basis_index = torch.cat([self.basis_index[:s], self.basis_index[s + 1 :], l])
             where = self.span.extend(k_l.T.contiguous(), l, self._unit_weight())
             self.f += self.span.change_coef(where, self.span.descent_slope(where, self.gradient()))
-        self.snapshots.append((self.basis_index, self.weights()))
-
-    def weights(self) -> Tensor:
-        m = self.span.size
-        return torch.linalg.solve_triangular(self.span.R[:m, :m], self.span.coef[:m], upper=True)
+        self.snapshots.append((self.basis_index, self.span.weights()))
 
 
 class MinimalResidualBlock(SwapBlock):
@@ -138,11 +131,6 @@ def prune(R: Tensor, weights: Tensor, residual2: float, n_rows: float, criterion
     by :math:`x_j^2 / 2[A^{-1}]_{jj}` and changes the others by :math:`-x_j A^{-1}_{\cdot j}/[A^{-1}]_{jj}`. The
     criterion is "mdl" or "aic" (Greedy02 eq. 10 and 11); with a penalty in the RKHS the rise of the objective
     replaces that of ½rᵀr.
-
-    >>> R = torch.eye(2, dtype=torch.float64)
-    >>> kept, weights = prune(R, torch.tensor([[3.0], [1e-6]], dtype=torch.float64), 1.0, 100, "mdl")
-    >>> kept.tolist()
-    [0]
     """
     kept = torch.arange(R.shape[0], device=R.device)
     inverse = torch.linalg.solve_triangular(R, torch.eye(len(R), dtype=R.dtype, device=R.device), upper=True)

@@ -257,8 +257,7 @@ class BaseGreedyKernel(ForwardEstimator):
         identity = torch.eye(m, dtype=torch.float64, device=problem.y.device)
         columns = problem.matrix(final.basis).product(identity).T.contiguous()
         block.absorb(Functions(final.index, identity, columns))
-        weights = torch.linalg.solve_triangular(block.span.R[:m, :m], block.span.coef[:m], upper=True)
-        return replace(final, weights=weights)
+        return replace(final, weights=block.span.weights())
 
     def _pruned(self, fit: ForwardFit, block: Block, final: FittedExpansion) -> FittedExpansion:
         """Drop basis vectors while MDL or AIC falls."""
@@ -303,10 +302,7 @@ def _choose_family(
     rng: np.random.Generator,
     seconds: float | None = None,
 ) -> ChosenKernel:
-    """A kernel of the best family with default length-scales.
-
-    The search that follows will tune it.
-    """
+    """A kernel of the best family with default length-scales, which the search that follows will tune."""
     family = named_family(kernel)
     if family is None:
         chosen = choose_kernel(sample, kernel, regularization, n_rows, rng, seconds)

@@ -128,10 +128,7 @@ class InfluenceMixin:
         ((1, 40), 20)
         """
         check_is_fitted(self)
-        pairwise = getattr(self, "_pairwise", False)
-        require(not pairwise, "kernel", "other than 'precomputed' for row_influence", "precomputed")
-        known = hasattr(self, "_objectives") and len(self._objectives) == len(self.expansions_)
-        require(known, "the model", "fitted again to have row_influence", "a file of version 0.2.0")
+        require_objectives(self, "row_influence")
         loss = self._objectives[0].loss
         require(not isinstance(loss, Pinball), "loss", "one with a second derivative for row_influence", "pinball")
         source, train = read_new(self, X), read_new(self, X_train)
@@ -151,6 +148,14 @@ class InfluenceMixin:
         effects = total.cpu().numpy().transpose(1, 0, 2) * getattr(self.targets_, "scale", 1.0)
         single = sample.Y.shape[1] == 1 and getattr(self.targets_, "flat", True)
         return effects[:, :, 0] if single else effects
+
+
+def require_objectives(model: Any, method: str) -> None:
+    """Refuse models of precomputed kernels, and those of files that do not tell what each expansion minimised."""
+    pairwise = getattr(model, "_pairwise", False)
+    require(not pairwise, "kernel", f"other than 'precomputed' for {method}", "precomputed")
+    known = hasattr(model, "_objectives") and len(model._objectives) == len(model.expansions_)
+    require(known, "the model", f"fitted again to have {method}", "a file of version 0.2.0")
 
 
 def training_sample(model: Any, rows: RowSource, y: Any, sample_weight: Any, names: tuple[str, str]) -> Sample:

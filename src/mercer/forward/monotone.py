@@ -41,6 +41,7 @@ from mercer.data import SparseRows
 from mercer.forward.compress_members import Compressed
 from mercer.forward.path import ExpansionPath
 from mercer.forward.solve.exact import AllRows
+from mercer.forward.span import novel
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.kernels import Kernel, Laplacian, Matern12, Separable
 from mercer.linalg import cholesky
@@ -239,7 +240,7 @@ class Correction:
         B = self.inputs.encode(points)
         cross = torch.linalg.solve_triangular(self.L, self.kernel(self.S, B), upper=False)
         gram = self.kernel(B, B)
-        new = novel(gram - cross.T @ cross, gram.diagonal())
+        new = novel(gram - cross.T @ cross, gram.diagonal(), NOVEL)
         if not len(new):
             return
         B, cross, gram = B[new], cross[:, new], gram[new][:, new]
@@ -307,20 +308,6 @@ class Correction:
         return replace(part, final=final, held_out=held_out, member=member, path=path)
 
 
-def novel(residual: Tensor, squared_norm: Tensor) -> Tensor:
-    """Places of functions that neither the span nor the other functions hold, from the Gram matrix of their residuals.
-
-    >>> novel(torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.001]]), torch.ones(3)).tolist()
-    [0]
-    """
-    found: list[int] = []
-    while float((share := residual.diagonal() / squared_norm).max()) > NOVEL:
-        k = int(share.argmax())
-        residual = residual - torch.outer(residual[k], residual[k]) / residual[k, k]
-        found.append(k)
-    return torch.tensor(found, dtype=torch.long)
-
-
 def bordered(A: Tensor, B: Tensor, C: Tensor) -> Tensor:
     """The lower block triangular matrix of A and C, with B below A."""
     return torch.cat([torch.cat([A, A.new_zeros(len(A), len(C))], 1), torch.cat([B, C], 1)])
@@ -336,12 +323,7 @@ def spanning_rows(basis: Tensor, rows: Tensor) -> Tensor:
 
 
 def least_distance(G: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The shortest p with Gp ≥ b, and the mask of active constraints; None if there is none.
-
-    >>> p, active = least_distance(np.array([[1.0, 1.0], [1.0, 0.0]]), np.array([2.0, -1.0]))
-    >>> p.round(6).tolist(), active.tolist()
-    ([1.0, 1.0], [True, False])
-    """
+    """The shortest p with Gp ≥ b, and the mask of active constraints; None if there is none."""
     E = np.concatenate([G.T, b[None]])
     size = np.linalg.norm(E, axis=0)
     E = E / np.where(size > 0, size, 1.0)

@@ -23,6 +23,7 @@ from mercer.engine import KernelMatrix, Sample
 from mercer.forward.expansion import Expansion, Objective
 from mercer.forward.influence import training_sample
 from mercer.forward.solve.polish import in_float64
+from mercer.forward.span import novel
 from mercer.forward.task import FittedMember
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky, inverse_factor, whitening
@@ -79,18 +80,13 @@ class RidgeStatistics:
         B = torch.as_tensor(self.map).to(basis)
         inside = kernel(rows, basis) @ B
         rest, whole = kernel(rows, rows) - inside @ inside.T, kernel.diag(rows)
-        chosen: list[int] = []
-        left = rest.clone()
-        while len(chosen) < len(rows) and float((share := left.diagonal() / whole).max()) > FAR:
-            place = int(share.argmax())
-            chosen.append(place)
-            left = left - torch.outer(left[place], left[place]) / left[place, place]
+        chosen = novel(rest, whole, FAR)
         C = inverse_factor(rest[chosen][:, chosen])
         corner = -B @ (inside[chosen].T @ C)
         new_map = torch.cat([torch.cat([B, corner], 1), torch.cat([C.new_zeros(len(C), B.shape[1]), C], 1)])
         padding = (0, len(chosen))
         gram, cross = np.pad(self.gram, (padding, padding)), np.pad(self.cross, (padding, (0, 0)))
-        return RidgeStatistics(new_map.contiguous().cpu().numpy(), gram, cross), np.array(chosen, dtype=np.int64)
+        return RidgeStatistics(new_map.contiguous().cpu().numpy(), gram, cross), chosen.numpy()
 
 
 def _is_updatable(estimator: Any) -> bool:

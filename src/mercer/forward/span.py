@@ -73,12 +73,10 @@ class FunctionSpan:
         self.size = 0
 
     def extend(self, F: Tensor, index: Tensor, A: Tensor, tol: float = 0.0) -> slice:
-        """Append b functions and orthonormalise them.
+        """Append b functions of values `F` (b × n, overwritten) and weights `A` (S × b) on rows `index`.
 
-        `F` are their values (b × n, overwritten) and `A` (S × b) their weights on rows `index`.
-
-        A function that lies in the span of earlier ones, to within `tol` of its norm or rounding, is stored as zero
-        and gets no weight. Returns the positions of the new functions.
+        They are made orthonormal. A function that lies in the span of earlier ones, to within `tol` of its norm or
+        rounding, is stored as zero and gets no weight. Returns the positions of the new functions.
         """
         m, b, A = self.size, F.shape[0], A.double()
         self._reserve(m + b)
@@ -135,19 +133,14 @@ class FunctionSpan:
         return penalties, self.lam * (self.rows.pick(self.values[:m], index).double() @ A)
 
     def _orthonormal_products(self, products: Tensor) -> Tensor:
-        """Products with the orthonormal functions.
-
-        They are R⁻ᵀ times the products with the original functions.
-        """
+        """Products with the orthonormal functions: R⁻ᵀ times the products with the original functions."""
         m = self.size
         if self.points is None or not m:
             return products
         return torch.where(self.nonzero[:m, None], self.T[:m, :m].T @ products, 0.0)
 
     def _project(self, F: Tensor, penalties: Tensor, products: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Project the span out of functions `F`, in place.
-
-        `penalties` and `products` come from `_penalties`.
+        """Project the span out of functions `F`, in place; `penalties` and `products` come from `_penalties`.
 
         Returns the coordinates of `F` in the span and, for the remainder, its Gram matrix, the penalty's part of it,
         and the penalty's products with the span, in the form of `products`.
@@ -196,6 +189,11 @@ class FunctionSpan:
         self.coef[where] += change
         return self.values[where].T @ change.to(self.values.dtype)
 
+    def weights(self) -> Tensor:
+        """Weights of the original functions."""
+        m = self.size
+        return torch.linalg.solve_triangular(self.R[:m, :m], self.coef[:m], upper=True)
+
     def norm2(self) -> Tensor:
         """λ‖f‖² of the span's part of the model, with its cross term with the offset."""
         return self.norm2_at(0.0)
@@ -206,9 +204,7 @@ class FunctionSpan:
         return (c * (self.H[:m, :m] @ c)).sum() + 2 * (c * self.prior[:m]).sum()
 
     def remove(self, j: int) -> Tensor:
-        """Remove function j by a QR downdate.
-
-        Returns the change of the model's values, n × p.
+        """Remove function j by a QR downdate; returns the change of the model's values, n × p.
 
         The later functions are rotated so that the last one carries all that only function j contributed; that one is
         dropped (Greedy02 Algorithm 3).
@@ -244,9 +240,7 @@ class FunctionSpan:
         return self.rows.total((F @ (G * self.metric).T).double())
 
     def _factor(self, gram: Tensor, lengths: Tensor, floor: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower Cholesky factor of the Gram matrix of the new parts.
-
-        Dependent functions have identity rows.
+        """Lower Cholesky factor of the Gram matrix of the new parts; dependent functions have identity rows.
 
         A function is new if its remainder is longer than `floor`. Functions that enter together may also depend on
         each other, as the classes of the softmax do: their pivot is rounding of the unit diagonal, and they are
@@ -286,6 +280,22 @@ class FunctionSpan:
         self.R, self.H, self.W, self.T = (pad(M, (0, extra, 0, extra)) for M in (self.R, self.H, self.W, self.T))
         self.prior, self.coef = (pad(M, (0, 0, 0, extra)) for M in (self.prior, self.coef))
         self.nonzero = pad(self.nonzero, (0, extra))
+
+
+def novel(residual: Tensor, squared_norm: Tensor, least: float) -> Tensor:
+    """Places of functions of which neither a span nor those before them hold a share above 1 − `least`.
+
+    `residual` is the Gram matrix of what the span leaves of them. The largest share left comes first.
+
+    >>> novel(torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.001]]), torch.ones(3), 0.01).tolist()
+    [0]
+    """
+    found: list[int] = []
+    while len(found) < len(residual) and float((share := residual.diagonal() / squared_norm).max()) > least:
+        k = int(share.argmax())
+        residual = residual - torch.outer(residual[k], residual[k]) / residual[k, k]
+        found.append(k)
+    return torch.tensor(found, dtype=torch.long)
 
 
 def _inverse(C: Tensor, fresh: Tensor) -> Tensor:

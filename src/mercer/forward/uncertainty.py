@@ -32,6 +32,7 @@ from mercer.base.uncertainty import (
 from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block, make_plan
 from mercer.forward.expansion import Expansion, Objective, evaluate
+from mercer.forward.influence import require_objectives
 from mercer.forward.kernel_metric import sensitivity
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky, exact_distances
@@ -144,10 +145,7 @@ class UncertainExpansions(BasisDistances, UncertainRegressor):
     _objectives: ClassVar[tuple[Objective, ...]]
 
     def _noise_and_model(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        pairwise = getattr(self, "_pairwise", False)
-        require(not pairwise, "kernel", "other than 'precomputed' for predict_uncertainty", "precomputed")
-        known = hasattr(self, "_objectives")
-        require(known, "the model", "fitted again to have predict_uncertainty", "a file of version 0.2.0")
+        require_objectives(self, "predict_uncertainty")
         loss = self._objectives[0].loss
         require(loss.quadratic, "loss", "squared for predict_uncertainty", loss)
         deviation = self._score_deviation()
@@ -184,10 +182,7 @@ class UncertainDecisions(BasisDistances, ClassUncertaintyMixin, DecisionClassifi
         return tags
 
     def _probability_draws(self, X: Any) -> Iterator[np.ndarray]:
-        pairwise = getattr(self, "_pairwise", False)
-        require(not pairwise, "kernel", "other than 'precomputed' for predict_uncertainty", "precomputed")
-        known = hasattr(self, "_objectives")
-        require(known, "the model", "fitted again to have predict_uncertainty", "a file of version 0.2.0")
+        require_objectives(self, "predict_uncertainty")
         decisions = self._answers(X, self.targets_.decisions)
         deviation = self._deviation(X)
         for z in normal_draws(decisions.shape[1]):
