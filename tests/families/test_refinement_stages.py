@@ -227,7 +227,8 @@ def test_members_keep_their_shares_when_models_are_averaged():
 def test_models_that_rows_held_out_are_better_without_are_left_out_of_the_average():
     """Of errors +1, -1 and +5 the first two cancel, and the third is worth no variance it saves."""
     y = np.random.default_rng(0).normal(size=(50, 1))
-    predictions = [HeldOutPredictions(y + off, y, np.ones(50), torch.zeros(50, 1)) for off in (5.0, 1.0, -1.0)]
+    held_out = np.ones(50), torch.zeros(50, 1), torch.arange(50)
+    predictions = [HeldOutPredictions(y + off, y, *held_out) for off in (5.0, 1.0, -1.0)]
     assert best_subset(SimpleNamespace(has_classes=False), predictions) == [1, 2]
     assert best_subset(SimpleNamespace(has_classes=False), predictions[:1]) == [0]
 

@@ -47,6 +47,7 @@ from mercer.forward.task import (
     selection_targets,
     time_for_another,
 )
+from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.losses import Loss, Squared
 from mercer.parts import require
 from mercer.preprocessing.columns_read import HeldRows
@@ -464,8 +465,9 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     def _predicts_at_once(self, source: RowSource) -> bool:
         """Whether these rows are so few that blocks need no plan: dense rows in the memory of a CPU."""
         stored = source.rows if isinstance(source, HeldRows) else source
-        few = source.n_rows <= FEW_ROWS and isinstance(stored, ArrayRows) and not self._pairwise
-        return few and self.expansions_[0].takes_numbers and chosen_device(self.device).type == "cpu"
+        few = source.n_rows <= FEW_ROWS and isinstance(stored, ArrayRows)
+        by_number = self._pairwise or isinstance(self.kernel_, SparseRowKernel)
+        return few and not by_number and chosen_device(self.device).type == "cpu"
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class, or the labels, of each row."""
@@ -483,18 +485,14 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         return prediction_cost(self.expansions_, self.background_, plan)
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
-        """Predictions after each step, before any polish.
-
-        Ensemble members of fewer steps stay at their last step.
-        """
+        """Predictions after each step, before any polish; ensemble members of fewer steps stay at their last step."""
         check_is_fitted(self)
         for stage in self._staged_values(X, range(1, self.n_steps_ + 1)):
             yield self.targets_.decode(stage)
 
-    def _staged_values(self, X: Any, steps: Any) -> Iterator[np.ndarray]:
+    def _staged_values(self, X: Any, steps: Any) -> list[np.ndarray]:
         """Values of the model after each number of steps in `steps`, n × p each, from one pass over `X`."""
-        check_is_fitted(self)
         steps, known = list(steps), hasattr(self, "_stages")
         require(known, "a model from a file", "saved with stages=True where earlier steps are asked for", "one without")
         staged = tuple(stage.at(steps) for stage in self._stages)
-        yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)
+        return np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)

@@ -59,11 +59,6 @@ class Expansion(PickledByFields):
         Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
         return KernelMatrix(rows, kernel, Z, plan).product(torch.as_tensor(self.weights))
 
-    @property
-    def takes_numbers(self) -> bool:
-        """Whether rows enter as numbers: kernels of wide sparse tables take entries, by row number."""
-        return not isinstance(self.kernel, SparseRowKernel)
-
     def at_few_rows(self, X: Tensor) -> Tensor:
         """f at a few rows in a CPU's memory, n × p, without a plan; the kernel is bound to its basis vectors once."""
         columns, W = self._bound
@@ -94,10 +89,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class StagedExpansion:
-    """An expansion with its weights after each of `n_steps` steps.
-
-    `before` steps of other expansions come first.
-    """
+    """An expansion with its weights after each of `n_steps` steps; `before` steps of other expansions come first."""
 
     expansion: Expansion
     path: ExpansionPath
@@ -126,16 +118,7 @@ def evaluate(
     f = expansions[0].product(source, plan, pairwise=pairwise)
     for expansion in expansions[1:]:
         f = f + expansion.product(source, plan, pairwise=pairwise)
-    size = CHUNK_ROWS["cpu"]
-    blocks = [slice(i, i + size) for i in range(0, len(f), size)]
-    first = output(f[blocks[0]].double().cpu().numpy())
-    if len(blocks) == 1:
-        return first
-    outputs = np.empty((len(f), *first.shape[1:]), dtype=first.dtype)
-    outputs[blocks[0]] = first
-    for block in blocks[1:]:
-        outputs[block] = output(f[block].double().cpu().numpy())
-    return outputs
+    return np.concatenate([output(block.double().cpu().numpy()) for block in f.split(CHUNK_ROWS["cpu"])])
 
 
 def evaluate_few(
@@ -149,10 +132,7 @@ def evaluate_few(
 
 
 def with_row_index(source: RowSource, plan: Plan) -> TensorRows:
-    """Rows of a precomputed kernel with their index as the last column.
-
-    See `Precomputed`.
-    """
+    """Rows of a precomputed kernel with their index as the last column, as `Precomputed` takes them."""
     rows: Tensor = source.take(np.arange(source.n_rows)).to(plan.device, plan.dtype)
     index: Any = torch.arange(source.n_rows, device=plan.device)[:, None]
     return TensorRows(torch.cat([rows, index.to(rows)], 1))

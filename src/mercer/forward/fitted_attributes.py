@@ -170,7 +170,7 @@ def _probabilities(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
 def _row_groups(task: Task, held_out: HeldOutPredictions) -> RowGroups | None:
     """The groups of held-out rows."""
     together = task.data.row_groups
-    return None if together is None or held_out.index is None else together.take(held_out.index.cpu().numpy())
+    return None if together is None else together.take(held_out.index.cpu().numpy())
 
 
 def _calibration_line(task: Task, parts: list[FittedMember]) -> list[dict[str, Any]]:

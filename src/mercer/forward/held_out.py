@@ -48,21 +48,17 @@ Refit = Callable[[Tensor], FittedExpansion]
 class HeldOutPredictions:
     """Predictions (n × p), coded targets and weights of held-out rows.
 
-    `rows` are the rows in the kernel's coordinates.
-
-    `index` are the row numbers in the table.
+    `rows` are the rows in the kernel's coordinates, `index` their numbers in the table.
     """
 
     values: np.ndarray
     targets: np.ndarray
     weight: np.ndarray
     rows: Tensor
-    index: Tensor | None = None
+    index: Tensor
 
     def joined(self, other: HeldOutPredictions) -> HeldOutPredictions:
         """These rows followed by those of `other`."""
-        assert self.index is not None
-        assert other.index is not None
         return HeldOutPredictions(
             np.concatenate([self.values, other.values]),
             np.concatenate([self.targets, other.targets]),
@@ -216,13 +212,8 @@ def _leverages(final: FittedExpansion, X: Tensor, weight: Tensor, share: float, 
     return (h * (m / len(Z))).clamp(max=LARGEST)
 
 
-def rounding_errors(
-    final: FittedExpansion, predictions: HeldOutPredictions, plan: Plan, share: float = 1.0
-) -> np.ndarray:
-    """Root mean square change of each output by float32 tiles.
-
-    The expansion counts by its `share`.
-    """
+def rounding_errors(final: FittedExpansion, predictions: HeldOutPredictions, plan: Plan, share: float) -> np.ndarray:
+    """Root mean square change of each output by float32 tiles of an expansion that counts by its `share`."""
     X = predictions.rows[:: max(len(predictions.rows) // ROUNDING_ROWS, 1)]
 
     def values(dtype: torch.dtype) -> torch.Tensor:
