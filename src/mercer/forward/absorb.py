@@ -127,10 +127,7 @@ def _like(tensor: Tensor) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LearnerTerm:
-    """The functions of one learner.
-
-    It holds rows of the whole problem, weights, and positions in the span.
-    """
+    """The functions of one learner: rows of the whole problem, weights, and positions in the span."""
 
     index: Tensor
     A: Tensor

@@ -90,10 +90,7 @@ class Combination(Component):
 
 @component
 class Rayleigh(Combination):
-    """a = Q⁻¹u, which maximises a Rayleigh quotient (Boost10 eq. 25).
-
-    It takes one S × S solve.
-    """
+    """a = Q⁻¹u, which maximises a Rayleigh quotient (Boost10 eq. 25)."""
 
     short_name = "rayleigh"
 

@@ -24,10 +24,6 @@ def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
     For sums and products it is the variance-weighted sum over their parts.
 
     It is one for all inputs of a kernel without length-scales, and None for an arbitrary function of two rows.
-
-    >>> from mercer.kernels import Bias, Gaussian, Linear
-    >>> sensitivity(3 * Gaussian([1.0, 2.0]) + Linear() + Bias(), 2).tolist()
-    [4.0, 1.75]
     """
     if isinstance(kernel, Function | Precomputed | SparseRowKernel):
         return None
@@ -47,9 +43,6 @@ def metric_matrix(transform: np.ndarray | None, sensitivities: np.ndarray) -> np
     """M = Aᵀ diag(1/ℓ²) A (D × D).
 
     The transform A is a diagonal, a matrix, or None for the identity.
-
-    >>> metric_matrix(np.array([3.0, 0.0]), np.array([4.0, 4.0])).tolist()
-    [[36.0, 0.0], [0.0, 0.0]]
     """
     A = np.ones(len(sensitivities)) if transform is None else transform
     return np.diag(A * (sensitivities * A)) if A.ndim == 1 else A.T @ (sensitivities[:, None] * A)
@@ -61,9 +54,6 @@ def diagonal_shares(M: np.ndarray, spreads: np.ndarray) -> np.ndarray:
     The diagonal is taken in units of the standard deviation of each column.
 
     All inputs have equal shares if the diagonal is zero.
-
-    >>> diagonal_shares(np.diag([3.0, 1.0]), np.array([1.0, 1.0])).tolist()
-    [0.75, 0.25]
     """
     shares = _scaled(_scaled(np.diag(M)) * _scaled(spreads) ** 2)
     total = shares.sum()

@@ -222,11 +222,7 @@ def ranked_by_promise(histories: Sequence[History]) -> list[int]:
 
 
 def extrapolate_loss(losses: Sequence[float], n_learners: float) -> float:
-    """The loss after this many learners: interpolated, or along the power law of the last half.
-
-    >>> extrapolate_loss([8.0, 6.0, 5.0, 4.0], 3), round(extrapolate_loss([8.0, 6.0, 5.0, 4.0], 8), 9)
-    (5.0, 2.666666667)
-    """
+    """The loss after this many learners: interpolated, or along the power law of the last half."""
     n, half = len(losses), (len(losses) + 1) // 2
     if n_learners <= n or min(losses) <= 0:
         return float(np.interp(n_learners, range(1, n + 1), losses))

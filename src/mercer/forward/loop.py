@@ -211,11 +211,7 @@ def vector_learner(criterion: Criterion, step: int, n_basis: int) -> Learner:
 
 
 def size_at(size: Size, step: int) -> int:
-    """The learner's size at a step.
-
-    >>> size_at([10, 20], 5), size_at(lambda step: 2 * step, 5)
-    (20, 10)
-    """
+    """The learner's size at a step."""
     if callable(size):
         number = int(size(step))
         require(number >= 1, f"the learner's size at step {step}", "at least 1", number)

@@ -167,10 +167,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
 
 
 def _untuned_kernel(kernel: Any, n_inputs: int) -> Any:
-    """A kernel by name without targets to tune it.
-
-    Its length-scale is a typical distance of standardised inputs.
-    """
+    """A kernel by name without targets to tune it: its length-scale is a typical distance of standardised inputs."""
     family = Stationary.choices().get(kernel) if isinstance(kernel, str) else None
     if family is not None:
         return family(length_scale=family.typical_length(n_inputs))
@@ -186,15 +183,6 @@ def select_rows(
 
     Each step updates all weights, with penalty `lam` in the RKHS (Boost10 eq. 12). There are fewer than `m` rows if no
     further row is worth adding.
-
-    >>> import numpy as np, torch
-    >>> from mercer.data import TensorRows
-    >>> from mercer.engine import make_plan
-    >>> from mercer.kernels import Gaussian
-    >>> X = torch.linspace(0, 6, 50, dtype=torch.float64)[:, None]
-    >>> data = Sample(TensorRows(X), X.sin(), torch.ones(50, dtype=torch.float64), make_plan(50, device="cpu"))
-    >>> len(select_rows(data, Gaussian(), 1e-3, "max-res", 4, np.random.default_rng(0)))
-    4
     """
     criterion = Criterion.resolve(criterion, "criterion")
     problem = Problem(data.in_tiles(data.plan), kernel, lam)

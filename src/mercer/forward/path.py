@@ -97,10 +97,7 @@ class ExpansionPath:
 
 @dataclass(frozen=True)
 class FittedExpansion:
-    """A fitted model: rows, basis vectors, weights, kernel and penalty.
-
-    `kept` are further fitted attributes.
-    """
+    """A fitted model: rows, basis vectors, weights, kernel, penalty, and further fitted attributes (`kept`)."""
 
     index: Tensor
     basis: Tensor
@@ -112,9 +109,7 @@ class FittedExpansion:
 
     @classmethod
     def at(cls, path: ExpansionPath, n_steps: int, problem: Problem) -> FittedExpansion:
-        """The model after `n_steps` steps.
-
-        Basis vectors of zero weight are dropped, unless all are zero.
+        """The model after `n_steps` steps, without basis vectors of zero weight, unless all are zero.
 
         A weight is zero if its vector entered later, has left again, or lies in the span of earlier vectors.
         """

@@ -81,10 +81,7 @@ class Problem:
         return replace(self, sample=self.sample.here(rows), codes=None if self.codes is None else self.codes[rows])
 
     def residual_problem(self, f: Tensor, kernel: Kernel) -> Problem:
-        """The problem of another kernel on the residuals of values `f`.
-
-        The loss must be squared.
-        """
+        """The problem of another kernel on the residuals of values `f`, by a squared loss."""
         codes = self.y if self.codes is None else self.codes
         return replace(self.with_sample(Y=self.y - f), kernel=kernel, codes=codes)
 

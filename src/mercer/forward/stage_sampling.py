@@ -49,11 +49,7 @@ def draw_sample(data: TableData, n: int, rng: np.random.Generator, *, classes: b
 
 
 def bernoulli(n_rows: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Indices that are each drawn with probability n / n_rows, in ascending order; all of them if `n` ≥ `n_rows`.
-
-    >>> bernoulli(4, 9, np.random.default_rng(0))
-    array([0, 1, 2, 3])
-    """
+    """Indices that are each drawn with probability n / n_rows, in ascending order; all of them if `n` ≥ `n_rows`."""
     if n >= n_rows:
         return np.arange(n_rows)
     most = n + int(6 * n**0.5) + 10  # six standard deviations above the mean

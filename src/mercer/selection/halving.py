@@ -449,11 +449,6 @@ def greedy_average(values: Sequence[Tensor], score: Score, settings: SelectionSe
 
     Each draw takes the values that lower the loss of the average most, with replacement, until a draw gains too
     little.
-
-    >>> y = torch.tensor([[1.0], [-1.0], [2.0], [-2.0]])
-    >>> shift = torch.full_like(y, 0.5)
-    >>> greedy_average([y + shift, y - shift, 0 * y], Score(y, torch.ones(4)), SelectionSettings())
-    ([0.5, 0.5, 0.0], 0.0)
     """
     counts = [1] + [0] * (len(values) - 1)
     total, best = values[0].clone(), float(score(values[0][None])[0])

@@ -48,15 +48,7 @@ class LikelihoodFit:
 
 
 class KernelLikelihood:
-    """A problem with a kernel matrix (n × n), a penalty, and classes coded ±1 in `Y` (n × p) of rows with weights.
-
-    >>> import torch
-    >>> from mercer.losses import Logistic
-    >>> K, Y = torch.eye(2, dtype=torch.float64), torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    >>> fit = KernelLikelihood(K, Y, torch.ones(2, dtype=torch.float64), 0.5, Logistic()).fit()
-    >>> fit.values.flatten().round(decimals=3).tolist()  # f = 2 σ(−f)
-    [0.675, -0.675]
-    """
+    """A problem with a kernel matrix (n × n), a penalty, and classes coded ±1 in `Y` (n × p) of rows with weights."""
 
     def __init__(self, K: Tensor, Y: Tensor, weight: Tensor, lam: float, loss: Loss) -> None:
         self.K, self.Y, self.weight, self.lam, self.loss = K, Y.double(), weight[:, None].double(), lam, loss

@@ -95,27 +95,13 @@ def neighbourhood_scales(
 
 
 def geometric_mean(estimates: Sequence[LocalScales]) -> LocalScales:
-    """The geometric mean of several estimates, each from other neighbourhoods.
-
-    >>> both = geometric_mean([LocalScales(np.array([1.0, 2.0]), 0.01), LocalScales(np.array([1.0, 8.0]), 0.04)])
-    >>> both.factors.round(6), round(both.penalty, 6)
-    (array([1., 4.]), 0.02)
-    """
+    """The geometric mean of several estimates, each from other neighbourhoods."""
     logs = np.mean([np.log(np.append(scales.factors, scales.penalty)) for scales in estimates], axis=0)
     return LocalScales(np.exp(logs[:-1]), float(np.exp(logs[-1])))
 
 
 def neighbourhoods(sample: Sample, n_neighbourhoods: int, n_rows: int, rng: np.random.Generator) -> list[Neighbourhood]:
-    """At most `n_neighbourhoods` neighbourhoods of `n_rows` rows around random centres, with targets that vary.
-
-    >>> from mercer.data import TensorRows
-    >>> from mercer.engine import Sample, make_plan
-    >>> X = torch.arange(1000.0)[:, None]
-    >>> sample = Sample(TensorRows(X), X.double(), torch.ones(1000), make_plan(1000, device="cpu", dtype="float64"))
-    >>> near = neighbourhoods(sample, 3, 400, np.random.default_rng(0))
-    >>> [float(part.X.max() - part.X.min()) for part in near]
-    [399.0, 399.0, 399.0]
-    """
+    """At most `n_neighbourhoods` neighbourhoods of `n_rows` rows around random centres, with targets that vary."""
     shard, parts = sample.rows.shard, list[Neighbourhood]()
     centres = rng.permutation(sample.draw(CENTRES * n_neighbourhoods, rng))
     unit = float(sample.part(sample.spaced(SAMPLE_ROWS)).Y.var(0, correction=0).mean()) ** 0.5
@@ -177,13 +163,6 @@ def neighbours_error(sample: Sample, queries: np.ndarray) -> float:
     It scores a metric at the density of the whole table. Candidates fitted to ten thousand rows out of half a million
     are compared at larger distances than a model of all rows resolves. Nearest neighbours among all rows cost one pass,
     and rank metrics as the models fitted with them do.
-
-    >>> from mercer.data import TensorRows
-    >>> from mercer.engine import Sample, make_plan
-    >>> X = torch.arange(100.0, dtype=torch.float64)[:, None]
-    >>> sample = Sample(TensorRows(X), X, torch.ones(100), make_plan(100, device="cpu", dtype="float64"))
-    >>> neighbours_error(sample, np.array([50, 60]))  # four on either side
-    0.0
     """
     distance, local = nearest(sample, queries, NEIGHBOURS + 1)
     shard, flat = sample.rows.shard, local.reshape(-1)

@@ -29,12 +29,7 @@ EXPONENTS = (0.1, 10.0)
 
 @dataclass(frozen=True)
 class Codes:
-    """Lower code and span between the two codes of each column: one column for two classes, else one per class.
-
-    >>> codes = codes_of(torch.tensor([[1.5], [-0.5], [-0.5], [-0.5]]))
-    >>> codes.shares(torch.tensor([[0.5]])).tolist(), codes.classes(torch.tensor([[1.5]])).tolist()
-    ([[0.5, 0.5]], [1])
-    """
+    """Lower code and span between the two codes of each column: one column for two classes, else one per class."""
 
     low: Tensor
     span: Tensor
@@ -121,10 +116,6 @@ def shrinkage_factor(gain: Tensor, weight: Tensor, noise_part: Tensor | None = N
     to half of the gain's relative error e/g, so this is James and Stein's 1 − (p − 2)/z² for z = 2g/e and the p = 4
     choices made on these rows: input map, family, length-scale, penalty. A gain far below its standard error leaves
     nothing. The standard error is that of `noise_part`, or of the whole gain by default.
-
-    >>> import torch
-    >>> [shrinkage_factor(torch.tensor(g), torch.ones(4)) for g in ([1.0, 1.0, 1.0, 1.0], [-1.0, 2.0, -2.0, 2.0])]
-    [1.0, 0.0]
     """
     mean, variance = mean_and_variance(gain, weight)
     if noise_part is not None:
@@ -195,9 +186,6 @@ def dual_coefficients(K: Tensor, Y: Tensor, weight: Tensor, lam: float) -> Tenso
     """Solve (K + λ/w) α = Y; None where rounding leaves no positive definite matrix.
 
     A matrix in single precision is factored in it, or in double precision where that fails.
-
-    >>> dual_coefficients(torch.eye(2), torch.tensor([[2.0], [4.0]]), torch.ones(2), 1.0).tolist()
-    [[1.0], [2.0]]
     """
     diagonal = K.diagonal().clone()
     K.diagonal().add_(lam / weight)  # in place: a copy of K would take a tenth of the time of its factor
@@ -227,10 +215,6 @@ def leave_one_out_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor, 
 
     The model without row i predicts y − α/C at row i, with C the inverse of K + λ/w and α = C y. With `splits` several
     rows F are left out together, where the values are y − α/C with the blocks of these rows; other rows have NaN.
-
-    >>> Y = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    >>> leave_one_out_path(torch.eye(2, dtype=torch.float64), Y, torch.ones(2), torch.tensor([0.1])).abs().sum().item()
-    0.0
     """
     root = weight.to(K).sqrt()[:, None]
     spectrum, Q = torch.linalg.eigh(K * root * root.T)

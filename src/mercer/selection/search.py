@@ -176,7 +176,7 @@ class SelectionRows:
         self.row_groups = None if row_groups is None else row_groups.take(order.cpu().numpy())
         if self.row_groups is not None:
             n_seen, self._seed = self.n, int(rng.integers(2**31))
-        self.splits, self.parts = cache(self._splits), cache(self._parts)
+        self.splits = cache(self._splits)
         self.mapped = {kind: self.maps[kind](self.X[: max(n_seen, self.n_metric)]) for kind in settings.column_maps}
         self._evidence: dict[int, MetricStep] = {}
 
@@ -191,7 +191,7 @@ class SelectionRows:
         n_last = self.settings.n_last(self.n, short_of_time=False)
         return max(2 * self.settings.last_fit_rows, 3 * n_last // 2)
 
-    def _parts(self, stage: Stage) -> list[tuple[Tensor, Tensor]]:
+    def parts(self, stage: Stage) -> list[tuple[Tensor, Tensor]]:
         """Indices of fit rows and of scoring rows, for each fold."""
         index = torch.arange(self.n, device=self.X.device)
         if self.row_groups is not None:
@@ -252,12 +252,7 @@ class SelectionRows:
 
 
 def run_parallel(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[T]:
-    """Run tasks in parallel and return their results in order.
-
-    >>> from mercer.selection.search import run_parallel
-    >>> run_parallel([lambda: 1, lambda: 2])
-    [1, 2]
-    """
+    """Run tasks in parallel and return their results in order."""
     threads = min(torch.get_num_threads(), len(tasks))
     if threads < 2 or torch.device(device).type != "cpu":  # one task keeps a GPU busy
         results = []
@@ -283,15 +278,7 @@ def run_on_one_core(task: Callable[[], T]) -> T:
 
 @contextmanager
 def in_background(task: Callable[[], object]) -> Iterator[None]:
-    """Run a task on a CPU thread of its own beside the block; both have ended when the block ends.
-
-    >>> from mercer.selection.search import in_background
-    >>> done = []
-    >>> with in_background(lambda: done.append("a")):
-    ...     pass
-    >>> done
-    ['a']
-    """
+    """Run a task on a CPU thread of its own beside the block; both have ended when the block ends."""
     threads = torch.get_num_threads()
     if threads < 2:
         yield

@@ -135,10 +135,7 @@ class RandomRows(Learner):
 
 
 def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
-    """Values of the solution at all rows (p × n).
-
-    At the rows of `index` they are y − λa/w, without kernel values.
-    """
+    """Values of the solution at all rows (p × n): y − λa/w at the rows of `index`, without kernel values."""
     if len(index) < len(problem.y):
         return problem.matrix(problem.basis(index)).product(A).T.contiguous()
     f = problem.y.to(torch.float64, copy=True)
@@ -319,10 +316,7 @@ def exact_likelihood(
 
 
 def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
-    """Predict the seconds of `exact_ridge`.
-
-    The problem has `n` rows, `p` targets and `n_columns` inputs.
-    """
+    """Predict the seconds of `exact_ridge` for `n` rows, `p` targets and `n_columns` inputs."""
     device = str(plan.device)
     kernel_seconds = n**2 * _kernel_rate(device, n_columns)
     folds = iterative_folds(n, p) if plan.device.type == "cpu" else None
@@ -333,10 +327,7 @@ def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
 
 
 def affordable_polish_steps(problem: Problem, index: Tensor, seconds: float) -> int:
-    """Steps of a polish of basis vectors `index` that take at most `seconds`.
-
-    The first process measures it.
-    """
+    """Steps of a polish of basis vectors `index` that take at most `seconds`, as the first process measures them."""
     basis, m = problem.basis(index).double(), len(index)
     rows = problem.basis(index[:PANEL_ROWS]).double()
     v = rows.new_ones(m, 1)
@@ -370,10 +361,7 @@ def _factor_seconds(device: str, n: int) -> float:
 
 
 def seconds_of(work: Callable[[], Tensor]) -> float:
-    """Time a piece of work, by the shorter of two runs.
-
-    The first run may load libraries.
-    """
+    """Time a piece of work, by the shorter of two runs: the first one may load libraries."""
     durations = []
     for _ in range(2):
         start = time.perf_counter()

@@ -46,9 +46,6 @@ def iterative_folds(n: int, p: int) -> int | None:
 
     Each fold adds a right-hand side per target. Those of one target cost nothing, since reading the matrix takes the
     time; several targets take the fewest folds that hold the rows wanted.
-
-    >>> iterative_folds(8000, 1), iterative_folds(8000, 6), iterative_folds(8000, 10)
-    (3, 1, None)
     """
     columns = n // ROWS_PER_COLUMN // p
     if n < MIN_ROWS or columns < 2:
@@ -58,9 +55,7 @@ def iterative_folds(n: int, p: int) -> int | None:
 
 
 def fold_rows(n: int, folds: int) -> Tensor:
-    """The rows that folds leave out, evenly spaced.
-
-    Every `folds`-th of them belongs to one fold.
+    """The rows that folds leave out, evenly spaced; every `folds`-th of them belongs to one fold.
 
     >>> fold_rows(30, 2).tolist()
     [0, 5, 11, 17, 23, 29]
@@ -74,9 +69,6 @@ def float32_storage_suffices(n: int, penalty: float) -> bool:
     Its entries, at most one, are rounded by up to half the resolution each, independently: a symmetric matrix of such
     errors has a norm of about 2√n times their deviation, the resolution over √12. Below the penalty the system stays
     positive definite, and the solution changes by less than the penalty changes the targets.
-
-    >>> float32_storage_suffices(12_000, 1e-5), float32_storage_suffices(12_000, 1e-6)
-    (True, False)
     """
     return (n / 3) ** 0.5 * torch.finfo(torch.float32).eps < penalty
 
@@ -91,10 +83,7 @@ def float32_kernel_suffices(n: int, penalty: float) -> bool:
 
 
 class FoldedSystem:
-    """(K + D)X = y for all rows and without each fold.
-
-    It has n × ((1 + f)·p) columns, zero at the rows that a fold leaves out.
-    """
+    """(K + D)X = y for all rows and without each of f folds: X is n × ((1 + f)·p), zero at left-out rows."""
 
     def __init__(self, K: Tensor, ridge: Tensor, y: Tensor, n_folds: int) -> None:
         self.K, self.ridge, self.y = K, ridge, y
@@ -110,10 +99,7 @@ class FoldedSystem:
         return self._masked(torch.addcmul(thin_product(self.K, v), self.ridge[:, None], v))
 
     def held_out(self, X: Tensor) -> Tensor:
-        """Predictions at the rows of each fold by the solution without it.
-
-        They are n × p, NaN at all other rows.
-        """
+        """Predictions at the rows of each fold by the solution without it (n × p), NaN at all other rows."""
         p, predictions = self.y.shape[1], torch.full_like(self.y, torch.nan)
         for number, rows in enumerate(self.folds, 1):
             predictions[rows] = self.K[rows].double() @ X[:, number * p : (number + 1) * p]
@@ -158,9 +144,7 @@ def iterative_ridge(
     rows_of: Callable[[Tensor], Tensor],
     expired: Callable[[], bool] = lambda: False,
 ) -> tuple[Tensor, Tensor] | None:
-    """(K + D)⁻¹y, and held-out predictions of the folds (NaN elsewhere).
-
-    None if steps do not converge.
+    """(K + D)⁻¹y, and held-out predictions of the folds (NaN elsewhere); None if steps do not converge.
 
     Once `expired` returns true, the current iterate is returned whatever its residual. `rows_of` gives rows of K in
     float64; K itself may be float32.
@@ -277,9 +261,7 @@ def nystroem_factor(rows_of: Callable[[Tensor], Tensor], among: Tensor) -> Tenso
 
 
 def neighbour_blocks(K: Tensor) -> Tensor:
-    """Blocks of at most `BLOCK_ROWS` near rows, by repeated bisection.
-
-    They are b × s row indices, padded by n.
+    """Blocks of at most `BLOCK_ROWS` near rows, by repeated bisection: b × s row indices, padded by n.
 
     Two rows far from each other in the kernel's distance split a block by which of them is nearer.
 

@@ -82,7 +82,7 @@ class ValidationWatch:
     """The validation loss after each step, and the coordinates of the lowest."""
 
     def __init__(
-        self, at: WhitenedCoordinates, rows: Tensor, v: Tensor, uses: int, expired: Callable[[], bool] = lambda: False
+        self, at: WhitenedCoordinates, rows: Tensor, v: Tensor, uses: int, expired: Callable[[], bool]
     ) -> None:
         problem, self._expired = at.problem, expired
         self._y, self._loss, self._at, self._rows = problem.y[rows], problem.loss, at, rows
@@ -170,9 +170,7 @@ def _newton(
 
 
 def _newton_step(at: WhitenedCoordinates, v: Tensor, f: Tensor, sample: Tensor) -> Tensor:
-    """The change of v (m × p) that solves Newton's equations to a tenth.
-
-    It is one system if the loss couples outputs.
+    """The change of v (m × p) that solves Newton's equations to a tenth, as one system if the loss couples outputs.
 
     With the diagonal of the Hessian alone steps would be too long, and halved again and again.
     """
@@ -260,10 +258,7 @@ class WhitenedCoordinates:
         return float(self.problem.objective(f, self.problem.lam * v.square().sum()))
 
     def sample(self) -> Tensor:
-        """Random rows for a preconditioner, one or two for each basis vector.
-
-        Basis vectors are not drawn.
-        """
+        """Random rows for a preconditioner, one or two for each basis vector, which are not drawn."""
         others, m = self.problem.weight > 0, len(self.basis)
         shard = self.problem.rows.shard
         others[shard.local(self.index)[1]] = False
@@ -297,9 +292,7 @@ class SamplePreconditioner:
 
 
 class OutputPreconditioners:
-    """One preconditioner for each output.
-
-    It serves losses that depend on differences of outputs only.
+    """One preconditioner for each output, for losses that depend on differences of outputs only.
 
     Along the mean of all outputs such a loss is flat and only the penalty acts: the best model has mean zero, so
     coordinates and steps are kept without it. Otherwise the system is as ill-posed as λ is small, steps multiply and
