@@ -231,6 +231,7 @@ class FusedColumns(Columns):
             PROFILE=self.form.profile, DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
             ROOT=formula.root, LINEAR=formula.linear, QUADRATIC=formula.quadratic,
             PLAIN=separable and self.form.norm == self.form.exponent == 1,
+            SQUARED=self.form.geometry == "differences",
             BIG=big, TAIL=tail, TIP=tip, REST=streamed,
             ROWS=b.rows, COLUMNS=b.columns, num_warps=b.warps, num_stages=b.stages, enable_fp_fusion=True, **options,
         )  # fmt: skip
