@@ -49,7 +49,7 @@ class Laplace:
 
     def __init__(self, system: Inducing, y: Tensor, weight: Tensor, loss: Loss, approximation: Approximation) -> None:
         self.system, self.y, self.weight, self.loss = system, y.double(), weight.double(), loss
-        self.p, self.alpha, self._total = y.shape[1], approximation.alpha, system.rows.total
+        self.p, self.approximation, self._total = y.shape[1], approximation, system.rows.total
         self.delta = torch.zeros(system.n, dtype=torch.float64, device=y.device)
         if approximation.alpha > 0:
             diagonal = system.diagonal()
@@ -154,13 +154,12 @@ class Laplace:
     def evidence(self, at: State, L_B: Tensor) -> float:
         """log q(y) of eq. 4.21: Ψ(f̂) − ½ log|I + ΔW| − ½ log|B|."""
         log_det = 0.0
-        if self.alpha > 0:
-            inner = torch.eye(self.p, dtype=torch.float64, device=at.f.device)
-            inner = inner + self.delta[:, None, None] * self.loss.hessian(self.y, at.f)
-            log_det = float(self._total((self.weight * torch.linalg.slogdet(inner)[1]).sum()))
+        if self.approximation.alpha > 0:
+            shrink = self._shrink(self.loss.hessian(self.y, at.f))
+            log_det = -float(self._total((self.weight * torch.linalg.slogdet(shrink)[1]).sum()))
         return at.value - 0.5 * log_det - float(L_B.diagonal().log().sum())
 
-    def gradient(self, at: State, L_B: Tensor, alpha: float, inputs: bool = True) -> tuple[dict[str, Tensor], Tensor]:
+    def gradient(self, at: State, L_B: Tensor, inputs: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """The gradient of log q in kernel and inducing inputs, through the mode as well (eq. 4.24).
 
         With R = (C + W⁻¹)⁻¹, s = −½ diag[(C⁻¹ + W)⁻¹] ∂W/∂f and v = (I + WC)⁻¹ s, the derivative in the covariance C
@@ -193,7 +192,7 @@ class Laplace:
         w = self.weight[:, None]
         left, right = w * (at.a + v), w * at.a
         u, t_v = at.u.to(dtype), (t - h).to(dtype)  # Aᵀwa and Aᵀwv
-        by_rest = alpha * self.weight * ((0.5 * at.a.square() + at.a * v).sum(1) - 0.5 * row_R)
+        by_rest = self.approximation.alpha * self.weight * ((0.5 * at.a.square() + at.a * v).sum(1) - 0.5 * row_R)
 
         def weigh(where: slice, A: Tensor) -> Weights:
             by_A = left[where].to(dtype) @ u.T + right[where].to(dtype) @ t_v.T
@@ -206,13 +205,13 @@ class Laplace:
 
         return self.system.pull_back(weigh, None, inputs)
 
-    def posterior(self, at: State, L_B: Tensor, degenerate: bool) -> Posterior:
+    def posterior(self, at: State, L_B: Tensor) -> Posterior:
         """u ~ N(û, B⁻¹) as a posterior of the latent functions at new rows."""
         p, m, P = self.p, self.system.m, self.system.P
         eye = torch.eye(p * m, dtype=torch.float64, device=P.device)
         roots = torch.linalg.solve_triangular(L_B, eye, upper=False).reshape(p * m, p, m)
         scatter = torch.stack([P @ roots[:, c].T for c in range(p)])
-        return Posterior(self.system.basis, P @ at.u, None if degenerate else P, scatter)
+        return Posterior(self.system.basis, P @ at.u, None if self.approximation.degenerate else P, scatter)
 
 
 def hessian_slope(loss: Loss, y: Tensor, f: Tensor, spread: Tensor) -> Tensor:
@@ -257,11 +256,11 @@ class LaplaceEvidence:
     def __call__(self, kernel: Kernel, noise: float, basis: Tensor) -> Gradient:
         """The evidence and its gradient; there is no noise variance, so `noise` is not read."""
         model, at, L_B = self._at(kernel, basis)
-        by_parameter, by_basis = model.gradient(at, L_B, self.approximation.alpha, self.inputs)
+        by_parameter, by_basis = model.gradient(at, L_B, self.inputs)
         found = Gradient(model.evidence(at, L_B), by_parameter, 0.0, by_basis)
         return self.data.rows.shard.group.first(lambda: found)  # identical on all processes: same steps
 
     def posterior(self, kernel: Kernel, basis: Tensor) -> tuple[Posterior, float]:
         """The posterior of the latent functions, and the evidence."""
         model, at, L_B = self._at(kernel, basis)
-        return model.posterior(at, L_B, self.approximation.degenerate), model.evidence(at, L_B)
+        return model.posterior(at, L_B), model.evidence(at, L_B)

@@ -75,7 +75,6 @@ def ascend(
     start: Point,
     *,
     free: Collection[str] = EVERYTHING,
-    noise_bounds: tuple[float, float] | None = None,
     length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
     n_steps: int = 100,
     adam: AdamSteps = PLAIN_STEPS,
@@ -89,12 +88,13 @@ def ascend(
     of all rows.
     """
     clock_is_local, clock = clock is None, Clock() if clock is None else clock
-    at = Coordinates(start, free, noise_bounds, length_scale_prior)
+    assert start.basis is not None
+    at = Coordinates(start, free, length_scale_prior=length_scale_prior)
     x = at.vector.copy()
     length = np.full_like(x, adam.rate)
-    length[at.n_log :] /= math.sqrt(1 if start.basis is None else len(start.basis))  # their unit is √m times the spread
+    length[at.n_log :] /= math.sqrt(len(start.basis))  # their unit is √m times the spread
     first, second = np.zeros_like(x), np.zeros_like(x)
-    taken, values = 0, [-math.inf]
+    values: list[float] = []
     try:
         for step in range(n_steps):
             if clock.expired():
@@ -104,7 +104,7 @@ def ascend(
                 continue
             value, _, slope = seen
             values.append(value)
-            taken += 1
+            taken = len(values)
             first = MOMENTUM * first + (1 - MOMENTUM) * slope
             second = adam.squares * second + (1 - adam.squares) * slope**2
             mean, size = first / (1 - MOMENTUM**taken), np.sqrt(second / (1 - adam.squares**taken))
@@ -119,9 +119,9 @@ def ascend(
             raise
         clock.interrupt()
     allowed = StopReason(f"after the {n_steps} steps allowed", StopKind.MAX_ITER)
-    why = clock.reason(taken) if clock.expired() else allowed
-    late_values = values[1:][-AVERAGED:] or values
-    return replace(at.point(x), value=float(np.mean(late_values)), n_iter=taken, why=why)
+    why = clock.reason(len(values)) if clock.expired() else allowed
+    value = float(np.mean(values[-AVERAGED:])) if values else -math.inf
+    return replace(at.point(x), value=value, n_iter=len(values), why=why)
 
 
 def exact_evidence(X: Tensor, Y: Tensor, weight: Tensor | None = None, known: Tensor | None = None) -> Evidence:
@@ -157,9 +157,10 @@ def optimise(
     64 of L-BFGS alone 0.022. `rng` draws the parts.
     """
     clock = Clock() if clock is None else clock
+    assert start.basis is not None
     shared: dict[str, Any] = {"free": free, "length_scale_prior": length_scale_prior, "clock": clock}
     shared["callback"] = callback
-    n, n_part = data.n_total, _part_rows(data, start)
+    n, n_part = data.n_total, data.plan.part_rows(len(start.basis))
     fine: dict[str, Any] = {**shared, "max_iter": max_iter, "tol": tol, "patience": PATIENCE}
     fine["gain"] = LEAST_GAIN * data.total_weight * data.Y.shape[1]
     if not free or n_rough == 0 or ("basis" not in free and n <= 2 * n_part):
@@ -187,8 +188,8 @@ def explore(
 
     The value of the point is the mean over the last parts.
     """
-    n, n_part, plan = data.n_total, _part_rows(data, start), data.plan
     assert start.basis is not None
+    n, n_part, plan = data.n_total, data.plan.part_rows(len(start.basis)), data.plan
     if n > EXACT_ROUGH_ROWS:
         data = replace(data, plan=replace(plan, dtype=torch.float32))
     whole = evidence(data.part(np.arange(n))) if n <= n_part else None
@@ -204,10 +205,6 @@ def explore(
     found = data.rows.shard.group.first(lambda: found)
     assert found.basis is not None
     return replace(found, basis=found.basis.to(plan.dtype))
-
-
-def _part_rows(data: Sample, start: Point) -> int:
-    return data.plan.part_rows(1 if start.basis is None else len(start.basis))
 
 
 def refine_basis(
