@@ -30,8 +30,7 @@ from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.laplace import LaplaceEvidence
 from mercer.evidence.posterior import Posterior
-from mercer.forward.uncertainty import BasisDistances
-from mercer.gp.estimator import SparseGP
+from mercer.gp.estimator import InducingDistances, SparseGP
 from mercer.gp.leave_one_out import CALIBRATION_ROWS, leave_one_out_latent
 from mercer.gp.model import FittedGP, fitted_attributes
 from mercer.gp.svgp import Likelihood, StochasticEvidence
@@ -40,7 +39,7 @@ from mercer.kernels import Kernel
 from mercer.losses import class_likelihood
 from mercer.parts import require
 from mercer.preprocessing.duplicates import merged
-from mercer.preprocessing.inputs import ClassTargets, InputMap
+from mercer.preprocessing.inputs import ClassTargets
 from mercer.preprocessing.read import TableData
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
@@ -52,7 +51,7 @@ LEAST_PIVOT = 1e-9
 
 
 @estimator_dataclass
-class SparseGPClassifier(BasisDistances, ClassUncertaintyMixin, SetClassifier, SparseGP):
+class SparseGPClassifier(InducingDistances, ClassUncertaintyMixin, SetClassifier, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
     The classes' probability is the logistic (or softmax) function of latent functions whose prior is sparse; the
@@ -152,9 +151,6 @@ class SparseGPClassifier(BasisDistances, ClassUncertaintyMixin, SetClassifier, S
     def _automatic(self) -> str:
         return "spgp"
 
-    def _for_rows(self, given: TableData, approximation: Approximation) -> Approximation:
-        return approximation
-
     def _class_tasks(self, task: GPTask) -> Iterator[GPTask]:
         """One task for all classes together, or one for each of them with an equal share of the remaining time."""
         p = task.data.Y.shape[1]
@@ -235,10 +231,6 @@ class SparseGPClassifier(BasisDistances, ClassUncertaintyMixin, SetClassifier, S
             else:
                 p = np.maximum(expit(f), np.finfo(float).tiny)
                 yield p / p.sum(1, keepdims=True) if several else np.concatenate([1 - p, p], 1)
-
-    def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
-        first: FittedGP = self._models[0]
-        return first.kernel, self.inputs_, np.asarray(first.posterior.basis, dtype=np.float64)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""

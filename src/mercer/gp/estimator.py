@@ -24,8 +24,9 @@ from mercer.evidence.posterior import Posterior
 from mercer.evidence.priors import ParameterPrior, resolve_priors
 from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.forward.criteria import Criterion
+from mercer.forward.uncertainty import BasisDistances
 from mercer.gp.model import FittedGP
-from mercer.gp.search import FinalPass, SparseSearch, best_family, noting_rows
+from mercer.gp.search import FinalPass, SparseSearch, best_family
 from mercer.gp.task import GPTask
 from mercer.kernels import Gaussian, Kernel, Scaled, as_kernel
 from mercer.parts import require
@@ -36,15 +37,21 @@ from mercer.preprocessing.validate import host, unit_weights
 from mercer.progress import step_callbacks, with_progress
 
 
+def finite_numbers(value: Any) -> np.ndarray | None:
+    """The value as an array of at least one finite number, in at most two dimensions; None for other values."""
+    try:
+        numbers = np.asarray(host(value), dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):  # 10**400 is a number that no float can hold
+        return None
+    return numbers if numbers.ndim <= 2 and numbers.size > 0 and bool(np.isfinite(numbers).all()) else None
+
+
 def _is_inducing(value: Any) -> bool:
     """Whether the value names a choice of rows, is a criterion, or holds finite points."""
     if isinstance(value, str | Criterion):
         return isinstance(value, Criterion) or value in ROW_CHOICES
-    try:
-        points = np.asarray(host(value), dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):  # 10**400 is a number that no float can hold
-        return False
-    return points.ndim in (1, 2) and points.size > 0 and bool(np.isfinite(points).all())
+    points = finite_numbers(value)
+    return points is not None and points.ndim > 0
 
 
 ROW_CHOICES = ("random", "k-means++", "variance", *sorted(set(Criterion.choices()) - {"random"}))
@@ -54,6 +61,17 @@ PRIORS = Rule(
     lambda value: isinstance(value, dict) and all(map(ParameterPrior.is_one, value.values())),
 )
 SWITCH_OR_AUTO = literal(True, False, "auto")
+
+
+class InducingDistances(BasisDistances):
+    """Distances from the inducing inputs, of the first class where there are several models."""
+
+    inputs_: ClassVar[InputMap]
+    _models: ClassVar[list[FittedGP]]
+
+    def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
+        first = self._models[0]
+        return first.kernel, self.inputs_, np.asarray(first.posterior.basis, dtype=np.float64)
 
 
 @dataclass(eq=False, repr=False)
@@ -209,9 +227,9 @@ class SparseGP(BaseKernelEstimator):
     def _automatic(self) -> str:
         """The sparse prior behind ``approximation="auto"``, by the likelihood."""
 
-    @abstractmethod
     def _for_rows(self, given: TableData, approximation: Approximation) -> Approximation:
         """The approximation for this number of rows: "auto" may take another one."""
+        return approximation
 
     def _moves(self, approximation: Approximation) -> bool:
         """Whether the inducing inputs move: by default under SPGP and the variational bound."""
@@ -314,7 +332,8 @@ class SparseGP(BaseKernelEstimator):
         index, at = search.run(start)
         rows = last.rows(data, task.clock, task.rng)
         found, value = posterior(rows, at)
-        why = noting_rows(at.why, rows, data)
+        seen = f"the last pass saw {rows.rows.n_rows} of {data.n_total} rows"
+        why = at.why if rows is data else at.why.noting(seen)
         return FittedGP(at.kernel, at.noise, found, value, index, why, at.n_iter, at.noise), rows
 
     def _after_step(self, clock: Clock) -> Callable[[Point], None]:

@@ -109,11 +109,11 @@ def leave_one_out_latent(
     p, y, weight = h.shape[1], rows.Y.double(), rows.weight.double()
     eye = torch.eye(p, dtype=torch.float64, device=h.device)
     delta = alpha * (total - S)[:, :1, :1].clamp(min=0)
-    f = h
-    for _ in range(NEWTON_STEPS if dispersion is None else 0):  # f = h + Δ a(f), the mode of a row
-        W, a = loss.hessian(y, f), loss.residual(y, f)
-        f = f + torch.linalg.solve(eye + delta * W, (h + delta[:, 0] * a - f)[:, :, None])[:, :, 0]
     if dispersion is None:
+        f = h
+        for _ in range(NEWTON_STEPS):  # f = h + Δ a(f), the mode of a row
+            W, a = loss.hessian(y, f), loss.residual(y, f)
+            f = f + torch.linalg.solve(eye + delta * W, (h + delta[:, 0] * a - f)[:, :, None])[:, :, 0]
         W, a = loss.hessian(y, f), loss.residual(y, f)
     else:
         site = expected_loss(loss, y, h, total[:, 0])

@@ -37,9 +37,8 @@ from mercer.evidence.starts import (
     spread_rows,
 )
 from mercer.forward.criteria import Criterion
-from mercer.forward.uncertainty import BasisDistances
 from mercer.gp.dispersion import dispersion, rows_per_weight
-from mercer.gp.estimator import SparseGP
+from mercer.gp.estimator import InducingDistances, SparseGP, finite_numbers
 from mercer.gp.leave_one_out import LogNormalMean, leave_one_out_intervals, positive_intervals, predictive_noise
 from mercer.gp.model import FittedGP, fitted_attributes
 from mercer.gp.search import rows_for_tuning
@@ -49,7 +48,7 @@ from mercer.kernels import Gaussian, Kernel, Linear, Scaled, Sum
 from mercer.losses import FAR_MEANS, Loss, Poisson, Squared
 from mercer.parts import require, require_integer
 from mercer.preprocessing.duplicates import merged
-from mercer.preprocessing.inputs import InputMap, PositiveTargets, RealTargets
+from mercer.preprocessing.inputs import PositiveTargets, RealTargets
 from mercer.preprocessing.read import TableData, read_new
 from mercer.preprocessing.validate import host
 from mercer.selection import tune_kernel, tune_noise
@@ -71,18 +70,15 @@ BOUND_NOISE = 0.01
 
 def _is_row_noise(value: Any) -> bool:
     """Whether the value is a number of at least zero, or a vector of such numbers."""
-    try:
-        noise = np.asarray(host(value), dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return noise.ndim <= 1 and noise.size > 0 and bool((noise >= 0).all() and np.isfinite(noise).all())
+    noise = finite_numbers(value)
+    return noise is not None and noise.ndim <= 1 and bool((noise >= 0).all())
 
 
 ROW_NOISE = Rule("a number of at least 0, or one for each row", _is_row_noise)
 
 
 @estimator_dataclass
-class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
+class SparseGPRegressor(InducingDistances, UncertainRegressor, SparseGP):
     r"""Gaussian process regression on few inducing inputs, with predictions that know their uncertainty.
 
     Maximises the log evidence of the targets under a sparse prior (Q = K_nm K_mm⁻¹ K_mn),
@@ -463,10 +459,6 @@ class SparseGPRegressor(BasisDistances, UncertainRegressor, SparseGP):
         [(mean, cov)] = self._moments(X)
         noise = np.full_like(mean, np.sqrt(self._models[0].predictive_noise))
         return noise, np.broadcast_to(np.sqrt(cov[:, 0]), mean.shape)
-
-    def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
-        model: FittedGP = self._models[0]
-        return model.kernel, self.inputs_, np.asarray(model.posterior.basis, dtype=np.float64)
 
     def _few(self, X: Any) -> Tensor:
         """New rows as the kernel sees them, few enough for a matrix of their covariances."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mercer.clock import Clock, StopReason
+from mercer.clock import Clock
 from mercer.engine.plan import Sample
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.exact import log_evidence
@@ -185,10 +185,3 @@ class FinalPass:
             return data
         affordable = max(int(clock.remaining() / self.seconds_per_row), TIMED_ROWS)
         return data if affordable >= n else data.part(np.sort(rng.choice(n, affordable, replace=False)))
-
-
-def noting_rows(why: StopReason, seen: Sample, data: Sample) -> StopReason:
-    """Add to a stop reason on how many rows the final pass was made, if not on all."""
-    if seen is data:
-        return why
-    return why.noting(f"the last pass saw {seen.rows.n_rows} of {data.n_total} rows")
