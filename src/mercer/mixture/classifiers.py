@@ -102,13 +102,11 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
         true, weight = part.Y[:, 0].long().cpu().numpy(), part.weight.double().cpu().numpy()
         link = fit_power_and_bias(LabelledProbabilities(log_p, true, weight))
         curvature = max(float(np.average((p * (1 - p)).mean(1), weights=weight)), LEAST_CURVATURE)
-        mixture = fitted.mixture.to(sample.plan.device)
+        mixture, ridge = fitted.mixture.to(sample.plan.device), refits.trials.setting.ridge
         return {
             "calibration_": link,
             "set_scores_": fit_set_scores(link.probabilities(log_p), true, weight),
-            "_weight_posterior": weight_posterior(
-                sample, mixture, refits.trials.setting.ridge, self._linear, curvature
-            ),
+            "_weight_posterior": weight_posterior(sample, mixture, ridge, self._linear, curvature),
         }
 
     def _encode(self, targets: ClassTargets, y: np.ndarray) -> np.ndarray:
