@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.utils.validation import _num_samples
 
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
 from mercer.data.hashes import has_copies, hash_pairs, hash_rows, hash_targets
@@ -180,15 +181,10 @@ def read(
 
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> TableData:
     """Read a table without targets, for transformers; its targets are zeros."""
-    reader = TableReader(estimator, classes=False, supervised=False, group=ONE_PROCESS)
     X = dense_or_sparse(X, estimator)
-    if isinstance(X, SOURCES):
-        source = dense_or_sparse(as_source(X), estimator)
-        return reader.finish(reader.read_source(source, np.zeros(source.n_rows), sample_weight))
-    X = host(X)
-    names = names_of(X)
-    table = numbers_or_columns(X, estimator)
-    return reader.finish(reader.read_table(table, np.zeros(_n_rows(table)), sample_weight, names))
+    X = as_source(X) if isinstance(X, SOURCES) else host(X)
+    y = np.zeros(X.n_rows if isinstance(X, RowSource) else _num_samples(X))
+    return read(estimator, X, y, sample_weight, classes=False, supervised=False)
 
 
 @dataclass(frozen=True)
@@ -210,7 +206,7 @@ class TableReader:
         self, table: Table, y: Any, sample_weight: Any, names: np.ndarray | None, target: str | None = None
     ) -> TableData:
         """Read numbers or raw columns that are in memory."""
-        n_rows = _n_rows(table)
+        n_rows = len(table) if isinstance(table, np.ndarray) else len(table[0].values)
         y = self._checked(y)
         weight = checked_weights(sample_weight, n_rows)
         y = _require_length(y, n_rows)
@@ -337,10 +333,6 @@ def _merge_copies(
     if isinstance(table, np.ndarray):
         return table[index], y[index], total[order], index
     return [replace(column, values=column.values[index]) for column in table], y[index], total[order], index
-
-
-def _n_rows(table: Table) -> int:
-    return len(table) if isinstance(table, np.ndarray) else len(table[0].values)
 
 
 def _source_names(source: RowSource) -> np.ndarray | None:
