@@ -39,10 +39,8 @@ from mercer.preprocessing.columns_read import column_index, column_indices
 from mercer.preprocessing.columns_targets import CrossFit
 from mercer.preprocessing.text import Text, is_free_text
 
-#: A column of at most this many levels is one-hot encoded; one of more levels gets target means and frequencies.
-#: Target means beside one-hot codes gain nothing from 9 levels on: adult (3000 rows) 1 − AUC 0.096 instead of 0.092,
-#: hotel_rates (2500 rows) the same error. With a limit of 30, churn (51 states) has 5 % more 1 − AUC, hotel_rates 1.3 %
-#: more error, adult (41 countries) 0.4 % less (2000 rows, four splits).
+#: A column of at most this many levels is one-hot encoded; one of more levels gets target means and frequencies. Fewer
+#: lose accuracy on columns of states and countries (docs/ablations.md).
 MOST_LEVELS = 60
 #: Periods of dates in days, and how many periods the rows must span.
 CYCLES, SPANNED = (1.0, 7.0, 365.2425), 1.5
@@ -56,8 +54,8 @@ FEWEST_VALUES, ROWS_PER_VALUE = 9, 10
 NEIGHBOURS = 1
 #: Rows by whose weight the mean of a value is shrunk towards that of its neighbours.
 SHRINKAGE_ROWS = 10.0
-#: Share of the targets' variance that target means of single values must gain. On adult (3000 rows) 1 − AUC falls from
-#: 0.096 to 0.082, by capital gains and losses; means for every column of few values would cost hotel_rates 0.8 % error.
+#: Share of the targets' variance that target means of single values must gain; without it means of smooth columns add
+#: error (docs/ablations.md).
 VALUES_GAIN = 0.003
 #: Names of latitudes and longitudes that `spherical_features="from_names"` finds, in small letters.
 LATITUDES, LONGITUDES = ("latitude", "lat"), ("longitude", "long", "lon", "lng")
