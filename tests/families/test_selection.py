@@ -128,7 +128,7 @@ def test_a_selection_without_time_ends_with_the_columns_as_they_are():
         X, X.sin(), torch.ones(60, dtype=torch.float64), classes=False, rng=np.random.default_rng(0), seconds=1e-9
     )
     assert {line["candidate"].split(",")[0] for line in found.report} == {"standard"}
-    assert found.loss < 0.1 * found.constant
+    assert found.loss < 0.1  # of that of the constant
 
 
 def test_a_gain_without_noise_is_not_shrunk():
@@ -136,7 +136,7 @@ def test_a_gain_without_noise_is_not_shrunk():
     X = torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None]
     Y = X**2 - (X**2).mean()
     found = select(X, Y, torch.ones(60, dtype=torch.float64), classes=False, rng=np.random.default_rng(0))
-    assert sum(member.share for member in found.members) > 1 - 10 * found.loss / found.constant
+    assert sum(member.share for member in found.members) > 1 - 10 * found.loss
 
 
 def test_the_shrinkage_of_a_gain_follows_its_standard_error():
@@ -309,7 +309,7 @@ def test_a_jump_along_one_input_makes_the_city_block_kernel_win(small):
 
 def test_a_table_of_noise_ends_in_the_constant(small):
     found = run(rows(1000, 4), rows(1000, 1, seed=1), settings=small)
-    assert found.loss <= found.constant
+    assert found.loss <= 1.0  # that of the constant
     share = sum(member.share for member in found.members if not isinstance(member.kernel, Bias))
     # what is not the constant has learned nothing: its loss is the constant's up to the luck of 250 judging rows
     assert isinstance(found.members[0].kernel, Bias) or (found.loss > 0.98 and share <= 1)
@@ -397,9 +397,7 @@ def test_classes_are_scored_by_log_loss_and_get_probabilities(small, n_classes):
     codes = torch.eye(n_classes, dtype=torch.float64)[true]
     found = run(X, codes if n_classes > 2 else 2 * codes[:, 1] - 1, classes=True, settings=small)
     share = torch.bincount(true) / len(true)
-    assert found.constant == pytest.approx(float(-(share * share.log()).sum()), rel=0.1)  # the entropy, of other rows
-    assert found.loss < 0.5 * found.constant
-    assert found.link is not None
+    assert found.loss < 0.5 * float(-(share * share.log()).sum())  # the entropy
 
 
 def test_small_tables_are_scored_in_folds():

@@ -11,7 +11,7 @@ For the squared loss this is exact: f₋ᵢ is the minimum without row i, with t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,8 +21,9 @@ from torch import Tensor
 
 from mercer.base.out_of_fold import LARGEST
 from mercer.data import RowSource, SparseRows
-from mercer.engine import KernelMatrix, Plan, Sample, each_block, make_plan
+from mercer.engine import KernelMatrix, Sample, each_block, make_plan
 from mercer.forward.expansion import Expansion, Objective
+from mercer.kernels import Columns
 from mercer.linalg import cholesky, whitening
 from mercer.losses import Pinball
 from mercer.parts import require
@@ -34,55 +35,47 @@ from mercer.preprocessing.validate import checked_targets, checked_weights, clas
 LARGEST_CHANGE = 0.1
 
 
-@dataclass(frozen=True)
-class RowEffects:
-    """An expansion, its objective, and its training rows in kernel coordinates, in float64."""
+def row_effects(expansion: Expansion, objective: Objective, sample: Sample, new: RowSource) -> tuple[Tensor, float]:
+    """Effects of all training rows at new rows, N × n × p, and the change of predictions by a refit.
 
-    expansion: Expansion
-    objective: Objective
-    rows: RowSource
-    Y: Tensor
-    weight: Tensor
-    plan: Plan
+    Rows are in kernel coordinates, and training rows in float64.
+    """
+    loss, lam, kernel = objective.loss, objective.lam, expansion.kernel
+    Z = torch.as_tensor(expansion.basis).to(sample.plan.device, torch.float64)
+    W = torch.as_tensor(expansion.weights).to(Z) / objective.share
+    Q = kernel(Z, Z)
+    B = whitening(Q)
+    K, K_new = (KernelMatrix(rows, kernel, Z, sample.plan, uses=3) for rows in (sample.rows, new))
+    f = K.product(W)
+    slope = sample.weight[:, None] * loss.residual(sample.Y, f)
+    curvature = sample.weight[:, None] * loss.curvature(sample.Y, f).expand_as(f)
+    gradient = B.T @ (K.transposed(slope) - lam * (Q @ W))
+    out, change = Z.new_empty(sample.n_rows, new.n_rows, f.shape[1]), 0.0
+    for k in range(f.shape[1]):
+        if k == 0 or not loss.quadratic:  # outputs share the curvature of the squared loss
+            hessian, _ = K.moments(sample.Y, weight=curvature[:, k], B=B)
+            hessian.diagonal().add_(lam)
+            factor = cholesky(hessian)[0]
+            root = torch.linalg.solve_triangular(factor, B.T, upper=False).T  # of A⁻¹, m × r
+            cross, leverage = _products(expansion.kernel.columns(Z), sample, root, K_new.product(root))
+        out[:, :, k] = cross * (slope[:, k] / (1 - (curvature[:, k] * leverage).clamp(max=LARGEST)))[:, None]
+        step = torch.cholesky_solve(gradient[:, [k]], factor)
+        change += float((step.T @ (hessian @ step - lam * step)).clamp(min=0) / curvature[:, k].sum())
+    return out, change
 
-    def effects(self, new: RowSource) -> tuple[Tensor, float]:
-        """Effects of all training rows at new rows, N × n × p, and the change of predictions by a refit."""
-        loss, lam, kernel = self.objective.loss, self.objective.lam, self.expansion.kernel
-        Z = torch.as_tensor(self.expansion.basis).to(self.plan.device, torch.float64)
-        W = torch.as_tensor(self.expansion.weights).to(Z) / self.objective.share
-        Q = kernel(Z, Z)
-        B = whitening(Q)
-        K, K_new = (KernelMatrix(rows, kernel, Z, self.plan, uses=3) for rows in (self.rows, new))
-        f = K.product(W)
-        slope = self.weight[:, None] * loss.residual(self.Y, f)
-        curvature = self.weight[:, None] * loss.curvature(self.Y, f).expand_as(f)
-        gradient = B.T @ (K.transposed(slope) - lam * (Q @ W))
-        out, change = Z.new_empty(self.rows.n_rows, new.n_rows, f.shape[1]), 0.0
-        for k in range(f.shape[1]):
-            if k == 0 or not loss.quadratic:  # outputs share the curvature of the squared loss
-                hessian, _ = K.moments(self.Y, weight=curvature[:, k], B=B)
-                hessian.diagonal().add_(lam)
-                factor = cholesky(hessian)[0]
-                root = torch.linalg.solve_triangular(factor, B.T, upper=False).T  # of A⁻¹, m × r
-                cross, leverage = self._cross(Z, root, K_new.product(root))
-            out[:, :, k] = cross * (slope[:, k] / (1 - (curvature[:, k] * leverage).clamp(max=LARGEST)))[:, None]
-            step = torch.cholesky_solve(gradient[:, [k]], factor)
-            change += float((step.T @ (hessian @ step - lam * step)).clamp(min=0) / curvature[:, k].sum())
-        return out, change
 
-    def _cross(self, Z: Tensor, root: Tensor, at_new: Tensor) -> tuple[Tensor, Tensor]:
-        """φ(x)ᵀA⁻¹φ(x_i) of training rows and new rows (N × n), and of each training row with itself."""
-        cross = Z.new_empty(self.rows.n_rows, len(at_new))
-        leverage = Z.new_empty(self.rows.n_rows)
-        columns = self.expansion.kernel.columns(Z).specialise(self.rows.n_rows)
+def _products(columns: Columns, sample: Sample, root: Tensor, at_new: Tensor) -> tuple[Tensor, Tensor]:
+    """φ(x)ᵀA⁻¹φ(x_i) of training rows and new rows (N × n), and of each training row with itself."""
+    cross, leverage = root.new_empty(sample.n_rows, len(at_new)), root.new_empty(sample.n_rows)
+    columns = columns.specialise(sample.n_rows)
 
-        def visit(where: slice, block: Tensor) -> None:
-            half = columns(block) @ root
-            cross[where] = half @ at_new.T
-            leverage[where] = half.square().sum(1)
+    def visit(where: slice, block: Tensor) -> None:
+        half = columns(block) @ root
+        cross[where] = half @ at_new.T
+        leverage[where] = half.square().sum(1)
 
-        each_block(self.rows, self.plan, self.plan.tile_rows(len(Z)), visit)
-        return cross, leverage
+    each_block(sample.rows, sample.plan, sample.plan.tile_rows(len(root)), visit)
+    return cross, leverage
 
 
 class InfluenceMixin:
@@ -139,8 +132,8 @@ class InfluenceMixin:
         total = torch.zeros(train.n_rows, source.n_rows, sample.Y.shape[1], dtype=torch.float64, device=plan.device)
         for expansion, objective in zip(self.expansions_, self._objectives, strict=True):
             rows, new = (expansion.inputs.rows(part, plan) for part in (train, source))
-            weight = objective.unit * sample.weight
-            found, change = RowEffects(expansion, objective, rows, sample.Y, weight, plan).effects(new)
+            in_kernel = replace(sample, rows=rows, weight=objective.unit * sample.weight)
+            found, change = row_effects(expansion, objective, in_kernel, new)
             wanted = "those of fit, and the weights of the model nearly those of a refit"
             seen = f"a change of {100 * (change / size) ** 0.5:.0f} % of the targets by a refit"
             require(change <= LARGEST_CHANGE**2 * size, "X_train and y_train", wanted, seen)

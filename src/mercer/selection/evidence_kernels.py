@@ -26,8 +26,8 @@ from mercer.selection.score import dual_coefficients
 from mercer.selection.search import Search, run_on_one_core, run_parallel
 from mercer.selection.view import EvidenceCandidate, SelectedKernel
 
-#: Families, smoothest first, and the names that the report gives them.
-FAMILIES: dict[type[Stationary], str] = {Gaussian: "gaussian", Matern52: "matern52"}
+#: Families, smoothest first.
+FAMILIES: tuple[type[Stationary], ...] = (Gaussian, Matern52)
 #: Name of the kernel's variance in ``variance · radial + bias``.
 VARIANCE = "left__variance"
 
@@ -71,14 +71,14 @@ class EvidenceFinalists:
         All rows are searched where they score in folds, else those that fit. Each fold that scores has a search of its
         own, which starts at the kernel of all rows.
         """
-        settings, first = self.search.settings, next(iter(FAMILIES))
+        settings, first = self.search.settings, FAMILIES[0]
         everything = torch.arange(self.rows.n, device=self.rows.X.device) if self.in_folds else self.parts[0][0]
         near = run_on_one_core(partial(self._search(everything, settings.grid_rows).radial, [first]))
         if self._candidate(first, near[first.__name__], False).loss > loss:
             return []
         # a search of few rows costs little, and a start from some of them may lead to a lesser maximum
         start = None if settings.grid_rows < len(everything) <= settings.fit_rows else near
-        return self._candidates(self._search(everything).radial(tuple(FAMILIES), start), self.in_folds)
+        return self._candidates(self._search(everything).radial(FAMILIES, start), self.in_folds)
 
     def _candidates(self, points: dict[str, Point], again: bool) -> list[EvidenceCandidate]:
         return [self._candidate(family, points[n], again) for family in FAMILIES if (n := family.__name__) in points]
@@ -107,7 +107,7 @@ class EvidenceFinalists:
         values = torch.cat(run_parallel(tasks, self.rows.device))
         loss = float(self.rows.score(self.search.stage)(values[None]).nan_to_num(torch.inf)[0])
         kernel, columns = EvidenceKernel.of(point, family, self.Z.shape[1]), self.rows.maps[self.column_map]
-        name = f"{self.column_map}, evidence kernel, {FAMILIES[family]}"
+        name = f"{self.column_map}, evidence kernel, {family.short_name}"
         selected = SelectedKernel(columns, kernel.transform, family(), kernel.penalty, 1.0, loss, name)
         n_fit, seconds = sum(len(fit) for fit, _ in self.parts), time.perf_counter() - self.began
         return EvidenceCandidate(selected, values, n_fit, seconds)

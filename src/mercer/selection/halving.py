@@ -33,8 +33,6 @@ from mercer.selection.descent import Descent, folded
 from mercer.selection.evidence_kernels import EvidenceFinalists
 from mercer.selection.likelihood import LikelihoodCandidate
 from mercer.selection.score import (
-    FLOORS,
-    Link,
     Score,
     fitted_link,
     leave_one_out_path,
@@ -402,7 +400,7 @@ def ensemble(
         return constant_ensemble(search, score.constant)
     tasks = [partial(_refitted, rows, ranked[k], factor * shares[k]) for k in chosen]
     members = run_parallel(tasks, rows.device)
-    found = SelectedEnsemble(members, search.report, loss, score.constant, link)
+    found = SelectedEnsemble(members, search.report, loss)
     if not search.likelihood or search.expired():
         return found
     candidates = [candidate for candidate in (ranked[k] for k in chosen) if isinstance(candidate, Candidate)]
@@ -436,12 +434,10 @@ def likelihood_ensemble(
 
 def constant_ensemble(search: Search, loss: float) -> SelectedEnsemble:
     """The constant prediction: a bias under a penalty that lets it learn nothing."""
-    rows = search.rows
-    columns = rows.maps[search.settings.column_maps[0]]
+    columns = search.rows.maps[search.settings.column_maps[0]]
     ones = torch.ones_like(columns.mean)
     member = SelectedKernel(columns, ones, Bias(1.0), CONSTANT_PENALTY, 1.0, loss, "constant")
-    link = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
-    return SelectedEnsemble([member], search.report, loss, loss, link)
+    return SelectedEnsemble([member], search.report, loss)
 
 
 def greedy_average(values: Sequence[Tensor], score: Score, settings: SelectionSettings) -> tuple[list[float], float]:

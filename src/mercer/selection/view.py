@@ -24,7 +24,7 @@ from mercer.data.column_maps import ColumnMap
 from mercer.data.row_groups import RowGroups
 from mercer.kernels import Kernel, Radial
 from mercer.kernels.separable import CityBlock, two_valued
-from mercer.selection.score import Link, Score, dual_coefficients
+from mercer.selection.score import Score, dual_coefficients
 from mercer.selection.settings import FAMILIES, GridPoint
 
 #: Squared distances below this share of the largest squared norm count as zero.
@@ -462,6 +462,4 @@ class SelectedEnsemble:
     members: list[SelectedKernel]
     report: list[dict[str, Any]] = field(repr=False)
     loss: float
-    constant: float
-    link: Link | None
     by_likelihood: LikelihoodEnsemble | None = field(default=None, repr=False)
