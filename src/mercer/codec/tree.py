@@ -137,10 +137,8 @@ class Encoder:
 
     def _object(self, value: Any, where: str) -> dict[str, Any]:
         cls = type(value)
-        if transformers().get(PREFIX + cls.__name__) is cls:
-            return self._transformer(value, where)
-        known = is_dataclass(cls) and registry().get(name_of(cls)) is cls
-        if not known:
+        theirs = transformers().get(PREFIX + cls.__name__) is cls
+        if not theirs and not (is_dataclass(cls) and registry().get(name_of(cls)) is cls):
             if isinstance(value, BaseEstimator):
                 held = ", ".join(name.removeprefix(PREFIX) for name in transformers())
                 wanted = f"which no model file can hold (of scikit-learn it holds {held}): use pickle or joblib"
@@ -149,7 +147,8 @@ class Encoder:
             raise NotEncodableError(
                 f"{where} is {kind} of your own, which no model file can hold: use pickle or joblib"
             )
-        given = {field.name: getattr(value, field.name) for field in parameters(cls)}
+        names = value.get_params(deep=False) if theirs else [field.name for field in parameters(cls)]
+        given = {name: getattr(value, name) for name in names}
         if not isinstance(value, BaseEstimator) or isinstance(value, Component):
             return {"class": name_of(cls), "fields": self._each(given, cls.__name__)}
         fitted = {name: held for name, held in vars(value).items() if name not in (*given, *LEFT_OUT)}
@@ -157,21 +156,10 @@ class Encoder:
             fitted.pop("_stages", None)
         given = {name: None if name in SESSION_PARAMETERS else _without_rng(held) for name, held in given.items()}
         return {
-            "class": name_of(cls),
+            "class": PREFIX + cls.__name__ if theirs else name_of(cls),
+            **({"version": sklearn.__version__} if theirs else {}),
             "parameters": self._each(given, cls.__name__),
             "fitted": self._each(fitted, cls.__name__),
-        }
-
-    def _transformer(self, value: Any, where: str) -> dict[str, Any]:
-        """A transformer or pipeline of scikit-learn."""
-        name = type(value).__name__
-        given = value.get_params(deep=False)
-        fitted = {key: held for key, held in vars(value).items() if key not in (*given, *LEFT_OUT)}
-        return {
-            "class": PREFIX + name,
-            "version": sklearn.__version__,
-            "parameters": self._each(given, name),
-            "fitted": self._each(fitted, name),
         }
 
     def _each(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -295,20 +283,8 @@ class Decoder:
         require(good, "a type in the description", "one of numbers or text", name)
         return np.dtype(name)
 
-    def _transformer(self, node: dict[str, Any], depth: int) -> Any:
-        known = transformers()
-        require(node["class"] in known, "a class in the file", f"one of {', '.join(known)}", node["class"])
-        cls: Any = known[node["class"]]
-        complete = "parameters" in node and "fitted" in node
-        require(complete, f"a {cls.__name__} in the file", "with parameters and fitted", sorted(node))
-        made = new_transformer(cls, self._mapping(node["parameters"], depth), node.get("version"))
-        vars(made).update(self._attributes(cls, node["fitted"], depth))
-        return made
-
     def _object(self, node: dict[str, Any], depth: int) -> Any:
-        if isinstance(node["class"], str) and node["class"].startswith(PREFIX):
-            return self._transformer(node, depth)
-        cls: Any = class_named(node["class"])
+        cls = _class_named(node["class"])
         if issubclass(cls, BaseEstimator) and not issubclass(cls, Component):
             return self._estimator(cls, node, depth)
         require("fields" in node, f"a {name_of(cls)} in the file", "with fields", sorted(node))
@@ -321,7 +297,12 @@ class Decoder:
     def _estimator(self, cls: Any, node: dict[str, Any], depth: int) -> Any:
         complete = "parameters" in node and "fitted" in node
         require(complete, f"a {name_of(cls)} in the file", "with parameters and fitted", sorted(node))
-        model = cls(**checked_fields(cls, self._mapping(node["parameters"], depth)))
+        given = self._mapping(node["parameters"], depth)
+        if cls in transformers().values():
+            model = new_transformer(cls, given, node.get("version"))
+            vars(model).update(self._attributes(cls, node["fitted"], depth))
+            return model
+        model = cls(**checked_fields(cls, given))
         check(model)
         fitted = self._attributes(cls, node["fitted"], depth)
         vars(model).update(fitted, _kept=tuple(fitted))
@@ -350,6 +331,14 @@ _DECODERS: dict[str, Any] = {
     "sparse": Decoder._sparse,
     "class": Decoder._object,
 }
+
+
+def _class_named(name: Any) -> Any:
+    """The class that a file names: one of mercer's, or a transformer of scikit-learn."""
+    if not isinstance(name, str) or not name.startswith(PREFIX):
+        return class_named(name)
+    require(name in transformers(), "a class in the file", f"one of {', '.join(transformers())}", name)
+    return transformers()[name]
 
 
 def _without_rng(value: Any) -> Any:
