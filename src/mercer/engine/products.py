@@ -202,8 +202,10 @@ class KernelMatrix:
         return out
 
 
-def reduce_rows(rows: RowSource, plan: Plan, statistic: Callable[[slice, Tensor], Tensor]) -> Tensor:
-    """Σ over blocks of any statistic of the rows, in float64."""
+def reduce_rows(
+    rows: RowSource, plan: Plan, statistic: Callable[[slice, Tensor], Tensor], size: int | None = None
+) -> Tensor:
+    """Σ over blocks (of `size` rows at most) of any statistic of the rows, in float64."""
     sums: list[Tensor] = []
 
     def visit(where: slice, block: Tensor) -> None:
@@ -213,7 +215,7 @@ def reduce_rows(rows: RowSource, plan: Plan, statistic: Callable[[slice, Tensor]
         else:
             sums.append(value.clone())
 
-    each_block(rows, plan, plan.chunk_rows(rows.n_columns), visit)
+    each_block(rows, plan, size or plan.chunk_rows(rows.n_columns), visit)
     if not sums:  # a process without rows contributes an empty sum
         visit(slice(0, 0), rows.take(np.arange(0)))
     return rows.total(sums[0])

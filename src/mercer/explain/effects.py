@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.data import RowSource, spaced_rows
-from mercer.engine import Plan, each_block
+from mercer.engine import Plan, reduce_rows
 from mercer.explain.expansions import BoundTerm, PreparedModel, names_of, plan_for, prepared
 from mercer.explain.inputs import Inputs
 from mercer.parts import require, require_integer
@@ -154,9 +154,7 @@ def _effect(bound: BoundTerm, rows: RowSource, plan: Plan, U: Tensor, varied: li
 
 
 def _mean(rows: RowSource, plan: Plan, m: int, statistic: Any) -> Tensor:
-    sums: list[Tensor] = []
-    each_block(rows, plan, plan.tile_rows(m), lambda where, block: sums.append(statistic(block)))
-    return torch.stack(sums).sum(0) / rows.n_rows
+    return reduce_rows(rows, plan, lambda _, block: statistic(block), plan.tile_rows(m)) / rows.n_rows
 
 
 def _by_predictions(model: Any, inputs: Inputs, columns: list[int], points: np.ndarray) -> np.ndarray:
