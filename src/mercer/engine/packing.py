@@ -116,13 +116,10 @@ def split_columns(V: Tensor, m: int, split: bool) -> tuple[Tensor, Tensor]:
     if not split:
         return pad(V.T, padding).contiguous(), ones
     scale = power_of_two(EXPONENT - torch.frexp(V.abs().amax(0)).exponent, limit=120)
-    return torch.stack([pad(half.T, padding) for half in _split(V * scale)]), scale.reciprocal()
-
-
-def _split(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Two float16 tensors whose sum is `a`, to 11 bits each."""
-    first = a.half()
-    return first, (a - first).half()
+    scaled = V * scale
+    first = scaled.half()
+    halves = first, (scaled - first).half()
+    return torch.stack([pad(half.T, padding) for half in halves]), scale.reciprocal()
 
 
 def power_of_two(exponent: Tensor, limit: int) -> Tensor:

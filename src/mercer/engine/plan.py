@@ -70,14 +70,6 @@ SAMPLE_ROWS = 10_000
 DEVICES = ("cpu", "cuda")
 
 
-def may_record() -> bool:
-    """Whether this thread may record: only the main thread may.
-
-    Copies by other threads fail while one thread records, so models that are fitted in parallel launch one by one.
-    """
-    return threading.current_thread() is threading.main_thread()
-
-
 def record(function: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
     """The graph of all launches of `function`, and its result: tensors that each replay overwrites.
 
@@ -142,9 +134,11 @@ class Plan:
     def replays(self, n_rows: int, m: int) -> bool:
         """Whether launches over these rows are recorded and replayed: on a GPU, if all rows are one block.
 
-        Issuing the launches then takes longer than running them.
+        Issuing the launches then takes longer than running them. Only the main thread records: copies by other threads
+        fail meanwhile, so models that are fitted in parallel launch one by one.
         """
-        return self.device.type == "cuda" and n_rows <= self.traced_rows(m) and may_record()
+        main = threading.current_thread() is threading.main_thread()
+        return main and self.device.type == "cuda" and n_rows <= self.traced_rows(m)
 
     def chunk_rows(self, n_columns: int, wanted: int = 0) -> int:
         """Rows read from a source at a time: at least `wanted`, but at most an eighth of the memory."""

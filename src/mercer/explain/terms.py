@@ -128,7 +128,8 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
     if isinstance(kernel, Sum):
         return [*terms_of(kernel.left, n_inputs), *terms_of(kernel.right, n_inputs)]
     if isinstance(kernel, Scaled):
-        return [_scaled(term, float(kernel.variance)) for term in terms_of(kernel.kernel, n_inputs)]
+        variance = float(kernel.variance)
+        return [replace(term, variance=term.variance * variance) for term in terms_of(kernel.kernel, n_inputs)]
     if isinstance(kernel, Product):
         both = product(terms_of(kernel.left, n_inputs), terms_of(kernel.right, n_inputs))
         return [term for left, right in both for term in _multiplied(left, right, kernel)]
@@ -160,10 +161,6 @@ def _refusal(kernel: Kernel) -> ValueError:
         return ValueError(f"local_stage must be False in fit, got a model with a local stage; {ELSEWHERE}")
     wanted = "a product over its inputs or a mixture of such (Gaussian, Laplacian, Matérn, their sums and products)"
     return ValueError(f"the kernel must be {wanted}, got {kernel!r}; {ELSEWHERE}")
-
-
-def _scaled(term: Term, variance: float) -> Term:
-    return replace(term, variance=term.variance * variance)
 
 
 def _multiplied(left: Term, right: Term, kernel: Kernel) -> list[Term]:

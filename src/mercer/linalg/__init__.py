@@ -4,7 +4,7 @@ Everything here is about m×m matrices (in float64) and m or N-sized vectors alr
 nothing of kernels, rows or losses: the engine forms the products, the algorithms choose what to solve.
 """
 
-from mercer.linalg.cg import CGResult, conjugate_gradients
+from mercer.linalg.cg import conjugate_gradients
 from mercer.linalg.cholesky import (
     TiledCholesky,
     cholesky,
@@ -22,7 +22,6 @@ from mercer.linalg.minimise import minimize_lbfgs
 from mercer.linalg.whitening import inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [
-    "CGResult",
     "TiledCholesky",
     "cholesky",
     "conjugate_gradients",
