@@ -32,12 +32,8 @@ def plot_relevance(model: Any, names: Sequence[str] | None = None, ax: Any = Non
     )
     kept = model.get_support() if hasattr(model, "get_support") else np.ones(len(relevance), dtype=bool)
     order = np.argsort(relevance)[-most:]
-    ax = axes(ax, height=0.6 + 0.22 * len(order))
-    ax.barh(np.arange(len(order)), relevance[order], color=["C0" if kept[d] else "0.8" for d in order])
-    ax.set_yticks(np.arange(len(order)), [labels[d] for d in order])
-    ax.set_xlabel("relevance")
-    ax.margins(y=0.01)
-    return ax
+    colours = ["C0" if kept[d] else "0.8" for d in order]
+    return _bars(relevance[order], [labels[d] for d in order], colours, "relevance", ax)
 
 
 def plot_influence(effects: Any, names: Sequence[str] | None = None, ax: Any = None, most: int = 15) -> Any:
@@ -52,10 +48,17 @@ def plot_influence(effects: Any, names: Sequence[str] | None = None, ax: Any = N
     effects = np.asarray(effects, dtype=np.float64)
     require(effects.ndim == 1, "effects", "those of one row and one output", effects.shape)
     order = np.argsort(np.abs(effects), kind="stable")[-most:]
-    ax = axes(ax, height=0.6 + 0.22 * len(order))
-    ax.barh(np.arange(len(order)), effects[order], color=["C0" if effects[i] >= 0 else "C3" for i in order])
-    ax.set_yticks(np.arange(len(order)), [f"row {i}" if names is None else str(names[i]) for i in order])
-    ax.set_xlabel("effect on the prediction")
+    colours = ["C0" if effects[i] >= 0 else "C3" for i in order]
+    labels = [f"row {i}" if names is None else str(names[i]) for i in order]
+    return _bars(effects[order], labels, colours, "effect on the prediction", ax)
+
+
+def _bars(values: np.ndarray, labels: list[str], colours: list[str], across: str, ax: Any) -> Any:
+    """Horizontal bars with their labels, from below."""
+    ax = axes(ax, height=0.6 + 0.22 * len(values))
+    ax.barh(np.arange(len(values)), values, color=colours)
+    ax.set_yticks(np.arange(len(values)), labels)
+    ax.set_xlabel(across)
     ax.margins(y=0.01)
     return ax
 
