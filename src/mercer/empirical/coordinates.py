@@ -21,17 +21,7 @@ Visit = Callable[[slice, Sequence[Tensor]], object]
 
 
 class MappedRows:
-    """Coordinates of the rows of one problem, n × r_l for each map; one block at a time if memory is short.
-
-    >>> from mercer.empirical.kernel_map import empirical_map
-    >>> from mercer.engine import make_plan
-    >>> from mercer.kernels import Gaussian, Linear
-    >>> X = torch.rand(5, 2, dtype=torch.float64)
-    >>> maps = [empirical_map(kernel, X[:3]) for kernel in (Linear(), Gaussian())]
-    >>> mapped = MappedRows(TensorRows(X), maps, make_plan(5, device="cpu"))
-    >>> mapped.each(lambda where, features: print(where, [list(phi.shape) for phi in features]))
-    slice(0, 5, None) [[5, 2], [5, 3]]
-    """
+    """Coordinates of the rows of one problem, n × r_l for each map; one block at a time if memory is short."""
 
     def __init__(self, rows: RowSource, maps: Sequence[EmpiricalMap], plan: Plan, uses: int = 1) -> None:
         self.rows, self.maps, self.plan, self.n_rows = rows, list(maps), plan, rows.n_rows

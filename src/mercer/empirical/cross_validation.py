@@ -199,11 +199,6 @@ def coupled_leave_one_out(
     A − cI serves all penalties.
 
     `features` are the coordinates of each kernel, n × r_l. The cost is that of eigenvalues of size Σ r_l.
-
-    >>> Y = torch.tensor([[1.0], [2.0], [6.0]], dtype=torch.float64)
-    >>> found = coupled_leave_one_out([torch.zeros(3, 1)], Y, torch.ones(3), 0.0, [1.0])
-    >>> [round(value, 3) for value in found[0, :, 0].tolist()]  # means of the others
-    [4.0, 3.5, 1.5]
     """
     M, s, lam = len(features), weight.double(), min(lam, LARGEST_COUPLING)
     total = s.sum()

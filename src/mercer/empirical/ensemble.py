@@ -59,12 +59,7 @@ def values(members: Sequence[EnsembleMember], rows: RowSource, plan: Plan) -> li
 
 
 def ballot(values: Sequence[np.ndarray], n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Votes (eq. 10) and mean margins of members for each of `n_classes` classes, both n × n_classes.
-
-    >>> votes, margins = ballot([np.array([[0.5]]), np.array([[-0.1]]), np.array([[2.0]])], 2)
-    >>> votes.tolist(), margins.round(6).tolist()
-    ([[1.0, 2.0]], [[-0.8, 0.8]])
-    """
+    """Votes (eq. 10) and mean margins of members for each of `n_classes` classes, both n × n_classes."""
     both = [np.column_stack([-f, f]) if f.shape[1] == 1 else f for f in values]
     # a value of zero decides for the class -1 (eq. 9): argmax takes the first of tied classes
     votes = sum(np.eye(n_classes)[f.argmax(1)] for f in both)

@@ -71,12 +71,7 @@ Evidence = Callable[[Kernel, float, Any], Gradient]
 
 
 def length_scale_prior(logarithms: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
-    """Log density, up to a constant, and its slope: logarithms of length-scales are N(their mean, spread²).
-
-    >>> value, slope = length_scale_prior(np.array([0.0, 2.0]), 1.0)
-    >>> value, slope.tolist()
-    (-1.0, [1.0, -1.0])
-    """
+    """Log density, up to a constant, and its slope: logarithms of length-scales are N(their mean, spread²)."""
     apart = logarithms - logarithms.mean()
     return -0.5 * float(apart @ apart) / spread**2, -apart / spread**2
 

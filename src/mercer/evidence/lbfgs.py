@@ -54,14 +54,6 @@ def climb(
     interrupt). The point returned is the best so far; its `why` is the reason, and its value the evidence without the
     prior. `largest` bounds kernel parameters by name. A point with an evidence that is not finite, or a kernel matrix
     that cannot be factored, is rejected.
-
-    >>> import torch
-    >>> from mercer.evidence.optimise import exact_evidence
-    >>> from mercer.kernels import Gaussian
-    >>> X = torch.linspace(-3, 3, 60, dtype=torch.float64)[:, None]
-    >>> found = climb(exact_evidence(X, X.sin()), Point(Gaussian(0.3), 0.5))
-    >>> found.noise < 1e-4, found.kernel.length_scale > 1
-    (True, True)
     """
     clock_is_local, clock = clock is None, Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior, largest)

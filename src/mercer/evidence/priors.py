@@ -45,12 +45,7 @@ FAMILIES: dict[str, tuple[Callable[..., tuple[np.ndarray, np.ndarray]], int]] = 
 
 @dataclass(frozen=True)
 class ParameterPrior:
-    """The prior of a positive parameter θ: gamma(shape, rate), inverse_gamma(shape, scale), lognormal or half_normal.
-
-    >>> value, slope = ParameterPrior("gamma", (3.0, 2.0)).at(np.log([1.0]))  # the mode is (shape − 1) / rate
-    >>> value.tolist(), slope.tolist()
-    ([-2.0], [0.0])
-    """
+    """The prior of a parameter θ > 0: gamma(shape, rate), inverse_gamma(shape, scale), lognormal or half_normal."""
 
     family: str
     numbers: tuple[float, ...]

@@ -90,17 +90,6 @@ def sparse_evidence(
 
     α = 0 is the evidence of SR and PP, α = 1 that of SPGP; the term in brackets makes it Titsias' bound. A row of
     weight w counts as w copies of itself, each with a k − q of its own. Rows of known noise s have σ² + s for σ².
-
-    >>> from mercer.engine import make_plan
-    >>> from mercer.evidence.approximations import Variational
-    >>> from mercer.kernels import Gaussian
-    >>> from mercer.data import TensorRows
-    >>> X = torch.linspace(-3, 3, 50, dtype=torch.float64)[:, None]
-    >>> data = Sample(TensorRows(X), X.sin(), torch.ones(50), make_plan(50, device="cpu"))
-    >>> all_rows = sparse_evidence(Gaussian(), 0.1, X, data, Variational()).value
-    >>> few = sparse_evidence(Gaussian(), 0.1, X[::10], data, Variational()).value
-    >>> few < all_rows
-    True
     """
     return evidence_on_device(kernel, noise, basis, data, approximation, inputs).on_host()
 

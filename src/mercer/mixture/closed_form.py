@@ -50,13 +50,7 @@ TIME_SHARE = 0.5
 
 
 def leave_one_out_values(phi: Tensor, Y: Tensor, weight: Tensor, penalties: Sequence[float]) -> Tensor:
-    """Values at every row of ridge regression on the features `phi` (n × m) without it, for each λ: L × n × p.
-
-    >>> Y = torch.tensor([[3.0], [6.0]], dtype=torch.float64)
-    >>> found = leave_one_out_values(torch.ones(2, 1), Y, torch.ones(2), [1.0, 0.5])
-    >>> found[:, :, 0].round(decimals=6).tolist()  # y / (1 + λ) of the other row
-    [[3.0, 1.5], [4.0, 2.0]]
-    """
+    """Values at every row of ridge regression on the features `phi` (n × m) without it, for each λ: L × n × p."""
     phi, Y, root = phi.double(), Y.double(), weight.double().sqrt()[:, None]
     weighted = phi * root
     values, V = torch.linalg.eigh(weighted.T @ weighted)
@@ -72,12 +66,7 @@ def leave_one_out_values(phi: Tensor, Y: Tensor, weight: Tensor, penalties: Sequ
 
 
 def shares_without(A: Tensor, indicator: Tensor, weight: Tensor) -> Tensor:
-    """Σ_j p(j | x) P(c | j) at every row (n × C), the shares P(c | j) counted without it; A is k × n.
-
-    >>> one = torch.eye(2, dtype=torch.float64)
-    >>> shares_without(torch.full((1, 2), 1.0, dtype=torch.float64), one, torch.ones(2, dtype=torch.float64)).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
-    """
+    """Σ_j p(j | x) P(c | j) at every row (n × C), the shares P(c | j) counted without it; A is k × n."""
     weighted = A * weight  # k × n
     counts, mass = weighted @ indicator, weighted.sum(1, keepdim=True)
     left = (mass - weighted).clamp(min=1e-12 * mass)

@@ -28,12 +28,7 @@ def all_columns(sample: Sample) -> Tensor:
 
 @dataclass(frozen=True)
 class Features:
-    """Layout of the features of D inputs: 1, x, then x_i² or, with `products`, all x_i x_j with i ≤ j.
-
-    >>> layout = Features(2, products=True)
-    >>> layout.of(torch.tensor([[2.0], [3.0]])).ravel().tolist()
-    [1.0, 2.0, 3.0, 4.0, 6.0, 9.0]
-    """
+    """Layout of the features of D inputs: 1, x, then x_i² or, with `products`, all x_i x_j with i ≤ j."""
 
     n_inputs: int
     products: bool
