@@ -700,7 +700,7 @@ def test_an_exchange_under_a_penalty_lowers_the_objective_by_what_it_says(p):
         problem = make_problem(p=p, seed=seed, lam=lam, weight=1 + np.arange(N) % 2)
         block = grown(problem, SingleVector(MaxResidual()), n_steps=8, make_block=ExchangeBlock).current
         K, Y, w = dense(problem)
-        members, a, r = block.basis_index.tolist(), block.weights().numpy(), Y - block.f.numpy()
+        members, a, r = block.basis_index.tolist(), block.span.weights().numpy(), Y - block.f.numpy()
         s = int((r[members] ** 2).sum(1).argmin())
         l = int(np.where(np.isin(np.arange(N), members), -1.0, (r**2).sum(1)).argmax())
         rest, J = np.delete(a, s, 0), [*members[:s], *members[s + 1 :]]
@@ -708,7 +708,7 @@ def test_an_exchange_under_a_penalty_lowers_the_objective_by_what_it_says(p):
         gamma = (K[l] @ (w[:, None] * left) - lam * K[l, J] @ rest) / (w @ K[l] ** 2 + lam * K[l, l])
         after = oracles.objective(K, [*J, l], np.vstack([rest, gamma]), Y, w, lam)
         before = oracles.objective(K, members, a, Y, w, lam)
-        swap = block._swap(block.weights())
+        swap = block._swap(block.span.weights())
         assert (swap is not None) == (after < before)
         if swap is not None:
             np.testing.assert_allclose(swap[3].numpy(), gamma, rtol=1e-6)

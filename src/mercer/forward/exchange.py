@@ -64,9 +64,7 @@ class SwapBlock(Block):
         return self.problem.rows.total((self.problem.weight[:, None] * values).sum(0, dtype=torch.float64))
 
     def _column(self, index: Tensor) -> Tensor:
-        problem, A = self.problem, self._unit_weight()
-        values = problem.matrix(problem.basis(index)).product(A).T.contiguous()
-        return self._with_gram_noise(Functions(index, A, values)).T
+        return self._with_gram_noise(Functions(index, self._unit_weight(), self.problem.column(index))).T
 
     def _unit_weight(self) -> Tensor:
         return torch.ones(1, 1, dtype=torch.float64, device=self.f.device)

@@ -6,7 +6,7 @@ rows.
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -152,16 +152,10 @@ def prediction_cost(expansions: Sequence[Expansion], rows: np.ndarray | None, pl
         return cost
     block = ArrayRows(np.resize(rows, (TIMED_ROWS, rows.shape[1])))
     single = torch.as_tensor(block.X[:1])
-    one_by_one = [_seconds(lambda: evaluate_few(expansions, single)) for _ in range(REPETITIONS)]
-    together = [_seconds(lambda: evaluate(expansions, block, plan)) for _ in range(REPETITIONS)]
+    one_by_one = timeit.repeat(lambda: evaluate_few(expansions, single), number=1, repeat=REPETITIONS)
+    together = timeit.repeat(lambda: evaluate(expansions, block, plan), number=1, repeat=REPETITIONS)
     times = {"microseconds_single": 1e6 * min(one_by_one), "microseconds_per_row": 1e6 * min(together) / TIMED_ROWS}
     return cost | times
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 @dataclass(frozen=True)

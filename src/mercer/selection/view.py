@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -312,15 +312,7 @@ class View:
             transforms = list(found) if len(found) == len(self.folds) else [mean for _ in self.folds]
         else:
             transforms = [self._gradient_metric(k, step) for k in range(len(self.folds))]
-        return View(
-            self.column_map,
-            self.folds,
-            self.score,
-            transforms,
-            (*self.steps, step),
-            self.transforms,
-            self.column_groups,
-        )
+        return replace(self, transforms=transforms, steps=(*self.steps, step), previous=self.transforms, units={})
 
     def _gradient_metric(self, k: int, step: MetricStep) -> Tensor:
         """The transform by the mean outer product of the gradients of fold k's model."""

@@ -10,7 +10,7 @@ are measured once per kind of problem and process, so that all decisions of a fi
 from __future__ import annotations
 
 import math
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import lru_cache, partial
@@ -362,9 +362,4 @@ def _factor_seconds(device: str, n: int) -> float:
 
 def seconds_of(work: Callable[[], Tensor]) -> float:
     """Time a piece of work, by the shorter of two runs: the first one may load libraries."""
-    durations = []
-    for _ in range(2):
-        start = time.perf_counter()
-        float(work().reshape(-1)[0])  # wait for a GPU to finish
-        durations.append(time.perf_counter() - start)
-    return min(durations)
+    return min(timeit.repeat(lambda: float(work().reshape(-1)[0]), number=1, repeat=2))  # a number waits for a GPU
