@@ -88,10 +88,8 @@ class UncertainRegressor(IntervalRegressor):
     """A regressor whose uncertainty has parts; its `_noise_and_model(X)` returns both, n × p, in coded units."""
 
     _noise_and_model: Callable[[Any], tuple[np.ndarray, np.ndarray]]
-
-    def _relative_distances(self, source: RowSource) -> np.ndarray:
-        """Distance of rows from those of `fit`, in units of the distance that is usual among these."""
-        raise NotImplementedError
+    #: Distance of rows from those of `fit`, in units of the distance that is usual among these.
+    _relative_distances: Callable[[RowSource], np.ndarray]
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Uncertainty of predictions in parts: noise of targets, the function itself, distance from the basis vectors.
@@ -138,10 +136,7 @@ class ClassUncertaintyMixin:
     """
 
     _probability_draws: Callable[[Any], Iterator[np.ndarray]]
-
-    def _relative_distances(self, source: RowSource) -> np.ndarray:
-        """Distance of rows from those of `fit`, in units of the distance that is usual among these."""
-        raise NotImplementedError
+    _relative_distances: Callable[[RowSource], np.ndarray]
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Uncertainty of classes in parts: entropy of the noise and of the model, distance from the basis vectors.
