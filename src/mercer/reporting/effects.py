@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 
 from mercer.data import spaced_rows
-from mercer.data.raw import RawColumn, factorize
 from mercer.explain.shapley import operations, shapley_values
 from mercer.forward.relevance import BACKGROUND_ROWS
 from mercer.preprocessing.text import Text
 from mercer.reporting.section import Figure, Grid, Section
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import LETTERS, NEGLIGIBLE, Band, Line, bars, chart, short, shorten
-from mercer.reporting.table import is_missing
 
 #: Inputs and points along each, rows that are averaged, levels of a category.
 INPUTS, POINTS, ROWS, LEVELS = 4, 21, 150, 12
@@ -87,9 +85,7 @@ def _text_code(subject: Subject, j: int) -> Text | None:
 def _term_effects(subject: Subject, j: int, code: Text) -> tuple[Grid, dict[str, Any]]:
     """The mean change of predictions by each of the strongest terms, against the same texts without the term."""
     what, predict = explained_output(subject)
-    cells = [subject.table.cell(i, j) for i in range(subject.table.n_rows)]
-    values, levels = factorize(None if is_missing(cell) else cell for cell in cells)
-    rows = code.rows(RawColumn("", "category", values, levels)).tocsc()
+    rows = code.rows(subject.table.raw[j]).tocsc()
     strength = rows.mean(0) * np.abs(code.slopes if code.slopes.shape[1] else code.directions).max(1)
     effects = []
     for k in np.flatnonzero(strength)[np.argsort(-strength[strength > 0], kind="stable")[: 2 * LEVELS]].tolist():

@@ -13,9 +13,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.data import spaced_rows
+from mercer.data.raw import is_missing
 from mercer.parts import require
 from mercer.preprocessing.validate import host
-from mercer.reporting.table import Table, is_missing
+from mercer.reporting.table import Table
 
 #: Test rows that a report uses at most, evenly spaced among those given.
 MAX_ROWS = 20_000

@@ -5,14 +5,15 @@ The model always predicts rows of the kind it was given; columns are read for pi
 
 from __future__ import annotations
 
-import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mercer.data import RowSource, as_source
+from mercer.data.frames import raw_columns
 from mercer.data.hashes import hash_rows
 from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.validate import host
@@ -24,11 +25,11 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as they came (array or pandas frame), and their columns by name."""
+    """Rows as they came (array or pandas frame), and their columns by name, as models read them."""
 
     X: Any
     names: tuple[str, ...]
-    columns: tuple[np.ndarray, ...]  # float64, or text
+    raw: tuple[RawColumn, ...]
 
     @classmethod
     def of(cls, X: Any, names: Any = None) -> Table:
@@ -42,25 +43,35 @@ class Table:
         X = X.to_pandas() if hasattr(X, "to_pandas") else host(X)
         if hasattr(X, "iloc") and hasattr(X, "columns"):
             X = _in_order(X, names)
-            return cls(X, tuple(str(name) for name in X.columns), tuple(numbers_or_text(X[name]) for name in X.columns))
+            return cls(X, tuple(str(name) for name in X.columns), tuple(raw_columns(X)))
         X = np.asarray(X)
         X = X[:, None] if X.ndim == 1 else X
         labels = tuple(str(name) for name in names) if names is not None else ()
         if len(labels) != X.shape[1]:
             labels = tuple(f"x{j}" for j in range(X.shape[1]))
-        return cls(X, labels, tuple(numbers_or_text(X[:, j]) for j in range(X.shape[1])))
+        return cls(X, labels, tuple(raw_columns(X)))
 
     @property
     def n_rows(self) -> int:
         return len(self.X)
 
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """Each column as float64 (dates in days since 1970), or as the text of its levels."""
+        return tuple(
+            np.array([*column.levels, MISSING], dtype=object)[column.values]
+            if column.kind in CATEGORICAL
+            else column.values
+            for column in self.raw
+        )
+
     def is_numeric(self, j: int) -> bool:
-        return self.columns[j].dtype.kind == "f"
+        return self.raw[j].kind not in CATEGORICAL
 
     def part(self, index: np.ndarray) -> Table:
         """Some of the rows."""
         X = self.X.iloc[index] if hasattr(self.X, "iloc") else self.X[index]
-        return Table(X, self.names, tuple(column[index] for column in self.columns))
+        return Table(X, self.names, tuple(replace(column, values=column.values[index]) for column in self.raw))
 
     def with_value(self, j: int, value: Any) -> Any:
         """The rows with one value everywhere in column j, for the model."""
@@ -90,11 +101,7 @@ class Table:
 
     def is_date(self, j: int) -> bool:
         """Whether the numbers of a column are days since 1970."""
-        if not self.is_numeric(j):
-            return False
-        if hasattr(self.X, "iloc"):
-            return getattr(self.X.dtypes.iloc[j], "kind", "") == "M"
-        return self.X.dtype.kind == "O" and any(isinstance(value, datetime.date) for value in self.X[:, j])
+        return self.raw[j].kind == "date"
 
     def format_value(self, j: int, value: Any) -> str:
         """A value of a column in at most 16 letters."""
@@ -109,34 +116,6 @@ class Table:
     def digest(self) -> str:
         """A hash of all rows, in any order."""
         return f"{hash_rows(self.columns, self.n_rows).sum(dtype=np.uint64):016x}"
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a value of a column is None, NaN, NaT or pandas' NA."""
-    return not isinstance(value, str) and (value is None or str(value) in ("<NA>", "NaT") or value != value)
-
-
-def numbers_or_text(column: Any) -> np.ndarray:
-    """A column as float64 where it holds numbers, booleans or dates (in days); as text elsewhere.
-
-    >>> numbers_or_text([1, None]), numbers_or_text(["a", None])
-    (array([ 1., nan]), array(['a', 'missing'], dtype=object))
-    """
-    values = np.asarray(column)
-    if values.dtype.kind == "M":
-        days = values.astype("datetime64[s]").astype(np.float64) / 86400
-        return np.where(np.isnat(values), np.nan, days)
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    if values.dtype.kind == "O" and any(isinstance(value, datetime.date) for value in values.tolist()):
-        return numbers_or_text(values.astype("datetime64[us]"))
-    absent = np.asarray([is_missing(value) for value in values.tolist()])
-    known = [value for value, gone in zip(values.tolist(), absent, strict=True) if not gone]
-    if known and all(isinstance(value, int | float) for value in known):
-        out = np.full(len(values), np.nan)
-        out[~absent] = np.asarray(known, dtype=np.float64)
-        return out
-    return np.asarray([MISSING if gone else str(v) for v, gone in zip(values.tolist(), absent, strict=True)], object)
 
 
 def _in_order(frame: Any, names: Any) -> Any:
