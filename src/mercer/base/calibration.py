@@ -110,7 +110,7 @@ class Shrunk:
         p = self.link.probabilities(decisions)
         mixed = (1 - self.share) * p + self.share * self.rates
         rows, predicted = np.arange(len(p)), p.argmax(1)
-        raised = np.maximum(mixed[rows, predicted], (1 + MARGIN) * mixed.max(1))
+        raised = (1 + MARGIN) * mixed.max(1)
         mixed[rows, predicted] = np.where(mixed.argmax(1) == predicted, mixed[rows, predicted], raised)
         return mixed / mixed.sum(1, keepdims=True)
 

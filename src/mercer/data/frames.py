@@ -39,11 +39,6 @@ def column_names(X: Any) -> list[str] | None:
     return names if names is not None and all(isinstance(name, str) for name in names) else None
 
 
-def only_numbers(frame: Any) -> bool:
-    """Whether every column of a pandas or polars frame is declared to hold numbers or booleans."""
-    return all(map(holds_numbers, frame.dtypes))
-
-
 def raw_columns(X: Any) -> list[RawColumn]:
     """Read the columns of a frame, an Arrow table, or an array; those of an array are called x0, x1, …"""
     if is_arrow(X):

@@ -23,7 +23,7 @@ from sklearn.utils.validation import _get_feature_names, check_array, validate_d
 from torch import Tensor
 
 from mercer.data import LibsvmRows, RowSource, SparseRows, read_ahead, sparse_matrix
-from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
+from mercer.data.frames import column_names, holds_numbers, is_arrow, is_frame, raw_columns
 from mercer.data.raw import (
     CATEGORICAL,
     EXACT,
@@ -300,7 +300,7 @@ def _raw_columns(X: Any) -> list[RawColumn] | None:
     if isinstance(X, list) and X and all(isinstance(column, RawColumn) for column in X):
         return X
     require(not _holds_dicts(X), "X", "a table, such as pandas.DataFrame(X)", type(X).__name__ + " with named values")
-    by_column = is_arrow(X) or (is_frame(X) and not (X.shape[1] and only_numbers(X)))
+    by_column = is_arrow(X) or (is_frame(X) and not (X.shape[1] and all(map(holds_numbers, X.dtypes))))
     return raw_columns(X) if by_column else None
 
 
@@ -377,17 +377,13 @@ def find_constants(rows: RowSource, weight: np.ndarray) -> Constants | None:
     columns = torch.arange(rows.n_columns)
     for start, block in rows.blocks(max(NUMBERS // rows.n_columns, 1)):
         here = alive[start : start + len(block)].to(block.device)
-        columns = columns[_alike(block[here][:, columns.to(block.device)].double().cpu(), first[columns])]
+        seen, value = block[:, columns.to(block.device)][here].double().cpu(), first[columns]
+        columns = columns[((seen - value).abs() <= ROUNDING * value.abs()).all(0)]
         if not len(columns):
             break
     varies = torch.ones(rows.n_columns).index_fill(0, columns, 0.0)
     constant = (rows.shard.group.sum(varies) == 0).nonzero()[:, 0]
     return Constants(constant.numpy(), first[constant].numpy()) if len(constant) else None
-
-
-def _alike(block: Tensor, values: Tensor) -> Tensor:
-    """A mask of the columns of a block that have these values, up to rounding."""
-    return ((block - values).abs() <= ROUNDING * values.abs()).all(0)
 
 
 def _in_sparse(rows: SparseRows, weight: np.ndarray) -> Constants | None:
