@@ -126,10 +126,10 @@ def kernel_section(subject: Subject) -> Section | None:
         words, figure, found = _relevance(subject)
         figures.append(figure)
         numbers |= found
-    metric = getattr(model, "metric_", None)
-    if metric is not None and len(metric) == len(subject.inner_table.names):
-        table, lengths = _length_scales(subject, np.diag(metric))
-        tables.append(table)
+    lengths = {column["name"]: column["length_scale"] for column in getattr(model, "columns_", ())}
+    if lengths and not np.isnan(list(lengths.values())).all():
+        shortest = sorted(lengths.items(), key=lambda item: item[1])[:MAX_BARS]
+        tables.append(Grid("Length-scales of the first kernel, in units of mapped columns", ["column", "ℓ"], shortest))
         numbers["length_scales"] = lengths
     return Section("kernel", "Kernels and relevance", words, numbers, tables, figures)
 
@@ -153,15 +153,6 @@ def _relevance(subject: Subject) -> tuple[list[str], Figure, dict[str, Any]]:
     drawn = bars([names[j] for j in order], [relevance[j] for j in order], "relevance", caption)
     numbers = {"relevance": dict(zip(names, relevance, strict=True)), "effective_columns": effective}
     return words, Figure(drawn, caption), numbers
-
-
-def _length_scales(subject: Subject, weights: np.ndarray) -> tuple[Grid, dict[str, float]]:
-    """Length-scales from the diagonal of a metric, the shortest in a table."""
-    names = subject.inner_table.names
-    lengths = np.where(weights > 0, 1 / np.sqrt(np.where(weights > 0, weights, 1.0)), np.inf)
-    rows = [[names[j], float(lengths[j])] for j in np.argsort(lengths)[:MAX_BARS]]
-    grid = Grid("Length-scales of the first kernel, in units of mapped columns", ["column", "ℓ"], rows)
-    return grid, dict(zip(names, lengths, strict=True))
 
 
 def _members(model: Any) -> list[dict[str, Any]]:

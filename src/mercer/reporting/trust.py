@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -29,12 +28,8 @@ def intervals(subject: Subject, coverage: float) -> tuple[np.ndarray, np.ndarray
     model, X = subject.estimator, subject.inner_table.X
     shape = subject.observed.shape
     if hasattr(model, "predict_interval"):
-        ends: Any = model.predict_interval(X, coverage=coverage)
-        if isinstance(ends, tuple):
-            low, high = ends[-2:]
-        else:
-            low, high = np.take(ends, 0, axis=-1), np.take(ends, -1, axis=-1)
-        return np.asarray(low).reshape(shape), np.asarray(high).reshape(shape)
+        ends = np.asarray(model.predict_interval(X, coverage=coverage))
+        return ends[..., 0].reshape(shape), ends[..., -1].reshape(shape)
     if "return_std" not in inspect.signature(model.predict).parameters:
         return None
     mean, std = model.predict(X, return_std=True)
