@@ -32,7 +32,7 @@ from mercer.mixture.em import EMResult, Mixture, fit_em, posterior
 from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import all_columns
-from mercer.mixture.fit import Fitted, MixtureSettings
+from mercer.mixture.fit import MixtureSettings
 from mercer.mixture.local_logistic import fit_by_gradients
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import logistic_weights
@@ -86,12 +86,12 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
         return replace(size, ridge=float(np.clip(LOGISTIC_CURVATURE * size.ridge, *self._penalty_range)))
 
     def _calibrated(
-        self, fitted: Fitted, targets: ClassTargets, given: TableData, refits: MixtureRefits
+        self, fitted: EMResult, targets: ClassTargets, given: TableData, refits: MixtureRefits
     ) -> dict[str, Any]:
         report_step("calibration")
         sample = refits.sample
 
-        def probabilities(model: Fitted, rows: Sample) -> np.ndarray:
+        def probabilities(model: EMResult, rows: Sample) -> np.ndarray:
             x = all_columns(rows)
             return self._predictor(model.mixture.to(x.device), model.output_weights)(x).T.double().cpu().numpy()
 
@@ -122,13 +122,8 @@ class MixtureClassifier(UncertainClasses, SetClassifier, MixtureEstimator):
 
     def _log_probabilities(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities before calibration."""
-        weights: np.ndarray | None = getattr(self, "_readout", None)
-
-        def predictor(mixture: Mixture) -> Callable[[Tensor], Tensor]:
-            device = mixture.gates.weights.device
-            return self._predictor(mixture, None if weights is None else torch.as_tensor(weights, device=device))
-
-        return log_probabilities(self._each_row(X, predictor))
+        weights = getattr(self, "_readout", None)
+        return log_probabilities(self._each_row(X, lambda mixture: self._predictor(mixture, weights)))
 
     @property
     def _calibration(self) -> Any:
@@ -210,13 +205,13 @@ class ENRBFClassifier(MixtureClassifier):
 
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
-    ) -> Fitted:
+    ) -> EMResult:
         if self.training == "em" or start is None:
             return super()._train(sample, k, setting, rng, start)
         experts = self._experts(sample, setting)(k)
         assert isinstance(experts, LogisticExperts)
         fit = fit_by_gradients if experts.many else fit_experts
-        return Fitted(fit(sample, replace(start, experts=experts), setting))
+        return fit(sample, replace(start, experts=experts), setting)
 
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         D, C = sample.rows.n_columns, setting.n_classes
@@ -227,7 +222,7 @@ class ENRBFClassifier(MixtureClassifier):
 
         return experts
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
+    def _described(self, fitted: EMResult, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, LogisticExperts)
         with np.errstate(over="ignore", invalid="ignore"):  # slopes for inputs of size 1e-308 are beyond float64
@@ -286,27 +281,26 @@ class NRBFClassifier(MixtureClassifier):
 
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
-    ) -> Fitted:
+    ) -> EMResult:
         if self.training == "leave-one-out":
             assert start is not None
             result = EMResult(start, [0.0], location_reason(setting.clock, "gates and size"))
         else:
-            result = super()._train(sample, k, setting, rng, start).result
+            result = super()._train(sample, k, setting, rng, start)
         weights, why = logistic_weights(sample, result.mixture, setting.n_classes, setting.ridge, setting.clock)
         both = StopReason(f"{result.stop_reason}; then {why}", *result.stop_reason.kinds, *why.kinds)
-        return Fitted(replace(result, stop_reason=both), weights)
+        return replace(result, stop_reason=both, output_weights=weights)
 
-    def _predictor(self, mixture: Mixture, output_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
-        log_gates = mixture.log_gates()
-        assert output_weights is not None
+    def _predictor(self, mixture: Mixture, output_weights: Any) -> Callable[[Tensor], Tensor]:
+        log_gates, W = mixture.log_gates(), torch.as_tensor(output_weights, device=mixture.gates.weights.device)
 
         def answer(x: Tensor) -> Tensor:
-            f = output_weights.T @ posterior(log_gates(x))[0]
+            f = W.T @ posterior(log_gates(x))[0]
             return torch.softmax(f, 0) if len(f) > 1 else torch.cat([torch.sigmoid(-f), torch.sigmoid(f)])
 
         return answer
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
+    def _described(self, fitted: EMResult, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         assert fitted.output_weights is not None
         W = fitted.output_weights.cpu().numpy()
         return {"coef_": W[:, 0] if W.shape[1] == 1 else W, "_readout": W}

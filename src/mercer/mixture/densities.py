@@ -14,9 +14,9 @@ from mercer.base.parameters import AUTO, BOOL, integer, literal
 from mercer.engine import Sample
 from mercer.mixture.class_experts import Categorical, ClassTable
 from mercer.mixture.classifiers import MixtureClassifier, fit_experts
-from mercer.mixture.em import Mixture
+from mercer.mixture.em import EMResult, Mixture
 from mercer.mixture.experts import Experts, NoExperts
-from mercer.mixture.fit import Fitted, MixtureSettings, fit_classes
+from mercer.mixture.fit import MixtureSettings, fit_classes
 from mercer.mixture.output_weights import class_shares
 from mercer.preprocessing.inputs import ClassTargets, InputMap
 
@@ -68,10 +68,10 @@ class GaussianMixtureClassifier(MixtureClassifier):
 
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
-    ) -> Fitted:
-        return Fitted(fit_classes(sample, k, setting.n_classes, setting, rng))
+    ) -> EMResult:
+        return fit_classes(sample, k, setting.n_classes, setting, rng)
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
+    def _described(self, fitted: EMResult, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, ClassTable)
         return {"component_classes_": targets.classes[experts.table.argmax(1).numpy()]}
@@ -129,18 +129,18 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
 
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
-    ) -> Fitted:
+    ) -> EMResult:
         if self.training == "leave-one-out" and start is not None:
             counted = Categorical(class_shares(sample, start, setting.n_classes))
-            return Fitted(fit_experts(sample, replace(start, experts=counted), setting))
+            return fit_experts(sample, replace(start, experts=counted), setting)
         if self.supervised:
             return super()._train(sample, k, setting, rng, start)
         start = None if start is None else replace(start, experts=NoExperts())
-        result = super()._train(sample, k, setting, rng, start).result
+        result = super()._train(sample, k, setting, rng, start)
         shares = class_shares(sample, result.mixture, setting.n_classes)
-        return Fitted(replace(result, mixture=replace(result.mixture, experts=Categorical(shares))))
+        return replace(result, mixture=replace(result.mixture, experts=Categorical(shares)))
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
+    def _described(self, fitted: EMResult, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, ClassTable)
         return {"class_shares_": experts.table.numpy()}

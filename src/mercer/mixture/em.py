@@ -16,7 +16,7 @@ from torch import Tensor
 from mercer.clock import RUNNING, Clock, StopKind, StopReason
 from mercer.engine import Plan, Sample, each_block
 from mercer.mixture.experts import Experts, Sums
-from mercer.mixture.features import Features, columns
+from mercer.mixture.features import Features, columns, on_device
 from mercer.mixture.gates import Floor, Gates, gates_from_sums
 
 #: Rows' worth of responsibility below which a component is removed.
@@ -45,10 +45,8 @@ class Mixture:
 
     def to(self, device: Any) -> Mixture:
         """The same mixture as tensors on a device; a fitted model holds arrays."""
-        gates = Gates(**{name: torch.as_tensor(value, device=device) for name, value in vars(self.gates).items()})
-        variance, groups = (torch.as_tensor(a, device=device) for a in (self.floor.variance, self.floor.groups))
-        floor = Floor(self.floor.kind, variance, groups)
-        return replace(self, gates=gates, floor=floor, experts=self.experts.to(device))
+        parts = {"gates": self.gates, "floor": self.floor, "experts": self.experts}
+        return replace(self, **{name: on_device(part, device) for name, part in parts.items()})
 
     def select(self, index: Tensor) -> Mixture:
         return replace(
@@ -146,11 +144,15 @@ def posterior(log_joint: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class EMResult:
-    """A fitted mixture, its penalised log-likelihood per unit of weight after each iteration, and why it stopped."""
+    """A fitted mixture, its penalised log-likelihood per unit of weight after each iteration, and why it stopped.
+
+    `output_weights` are those that training fits after EM, if it does.
+    """
 
     mixture: Mixture
     path: list[float]
     stop_reason: StopReason
+    output_weights: Tensor | None = None
 
     @property
     def objective(self) -> float:

@@ -19,10 +19,10 @@ from mercer.clock import Clock
 from mercer.data import RowSource, current_group
 from mercer.engine import Plan, Sample, each_block, make_plan
 from mercer.engine.plan import generator
-from mercer.mixture.em import Mixture, posterior
+from mercer.mixture.em import EMResult, Mixture, posterior
 from mercer.mixture.experts import Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.features import all_columns, columns
-from mercer.mixture.fit import Fitted, MixtureSettings, fit_mixture
+from mercer.mixture.fit import MixtureSettings, fit_mixture
 from mercer.mixture.gates import COVARIANCES, column_variances, rounding_variance
 from mercer.mixture.n_components import ChosenSize, Trials, chosen_size
 from mercer.parts import require
@@ -131,25 +131,25 @@ class MixtureEstimator(BaseKernelEstimator):
         """Score predictions against coded targets `y` (p × n); larger is better."""
 
     @abstractmethod
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: Any, sample: Sample) -> dict[str, Any]:
+    def _described(self, fitted: EMResult, inputs: InputMap, targets: Any, sample: Sample) -> dict[str, Any]:
         """Fitted attributes of the experts, in the user's units."""
 
     @abstractmethod
-    def _calibrated(self, fitted: Fitted, targets: Any, given: TableData, refits: MixtureRefits) -> dict[str, Any]:
+    def _calibrated(self, fitted: EMResult, targets: Any, given: TableData, refits: MixtureRefits) -> dict[str, Any]:
         """Fit the calibration or the intervals to out-of-fold predictions."""
 
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         """The first experts of k components, as a function of k; none if EM fits the inputs alone."""
         return lambda k: NoExperts()
 
-    def _predictor(self, mixture: Mixture, output_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _predictor(self, mixture: Mixture, output_weights: Any) -> Callable[[Tensor], Tensor]:
         """A function from a block's inputs (D × n) to its predicted targets or class probabilities (q × n)."""
         return conditional_mean(mixture)
 
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
-    ) -> Fitted:
-        return Fitted(fit_mixture(sample, k, self._experts(sample, setting), setting, rng, start))
+    ) -> EMResult:
+        return fit_mixture(sample, k, self._experts(sample, setting), setting, rng, start)
 
     def _em_share(self) -> float:
         """EM's share of a time budget; the rest is for the steps after it."""
@@ -202,7 +202,7 @@ class MixtureEstimator(BaseKernelEstimator):
         labels = Y[sample.alive, 0] if self._is_classifier else np.zeros(len(sample.alive))
         unheard = replace(trials, setting=replace(setting, callbacks=()), located=size.located)
         refits = MixtureRefits(sample, labels, clock, seconds, self._calibration_folds, unheard, size.sizes)
-        fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
+        fitted = replace(fitted, mixture=fitted.mixture.to("cpu"))
         return {
             **given.columns(),
             **gate_attributes(fitted, self._wanted(k, setting.n_classes), inputs),
@@ -254,7 +254,7 @@ class MixtureEstimator(BaseKernelEstimator):
     def _trials(self, setting: MixtureSettings, targets: Any) -> Trials:
         """The functions that fit and score models of several sizes."""
 
-        def score(fitted: Fitted, test: Sample) -> float:
+        def score(fitted: EMResult, test: Sample) -> float:
             predictions = self._predictor(fitted.mixture, fitted.output_weights)(all_columns(test))
             return self._score(targets, predictions, test.Y.T, test.weight)
 
@@ -315,7 +315,7 @@ class MixtureRefits(Refits):
     trials: Trials
     sizes: list[int]
 
-    def refit(self, rows: np.ndarray) -> Fitted:
+    def refit(self, rows: np.ndarray) -> EMResult:
         weight, rng = self.sample.weight.clone(), np.random.default_rng(0)
         weight[rows] = 0.0
         sample = replace(self.sample, weight=weight)
@@ -388,10 +388,9 @@ def mean_and_variance(mixture: Mixture, disagree: bool) -> Callable[[Tensor], Te
     return answer
 
 
-def gate_attributes(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, Any]:
+def gate_attributes(fitted: EMResult, wanted: int, inputs: InputMap) -> dict[str, Any]:
     """Fitted attributes of the gates, in the inputs' own units."""
-    result, gates = fitted.result, fitted.mixture.gates
-    why = result.stop_reason
+    why, gates = fitted.stop_reason, fitted.mixture.gates
     if gates.n_components < wanted:
         why = why.noting(f"{gates.n_components} of {wanted} components were of use")
     s, covariances = inputs.scale, gates.covariances.numpy()
@@ -402,9 +401,9 @@ def gate_attributes(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, 
         "means_": gates.means.numpy() * s + inputs.mean,
         "covariances_": covariances,
         "n_components_": gates.n_components,
-        "n_iter_": max(len(result.path) - 1, 1),
+        "n_iter_": max(len(fitted.path) - 1, 1),
         "stop_reason_": why,
-        "log_likelihood_path_": np.array(result.path),
+        "log_likelihood_path_": np.array(fitted.path),
     }
 
 

@@ -10,9 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log, pi
-from typing import Any, ClassVar, Self, final
+from typing import ClassVar, Self, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,11 +68,6 @@ class Experts(ABC):
     def mean(self, x: Tensor) -> Tensor:
         """E[y | x, j] (k × p × n); class probabilities for classes."""
         raise NotImplementedError
-
-    def to(self, device: Any) -> Self:
-        arrays = {name: value for name, value in vars(self).items() if isinstance(value, Tensor | np.ndarray)}
-        moved = {name: torch.as_tensor(value, device=device) for name, value in arrays.items()}
-        return replace(self, **moved)  # type: ignore[type-var]
 
 
 @final

@@ -7,8 +7,10 @@ densities of all components are one matrix product, C Ψ, and so are the sums of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +21,12 @@ from mercer.engine import Sample
 def columns(block: Tensor) -> Tensor:
     """A block of rows as D × n in float64."""
     return block.to(torch.float64).T.contiguous()
+
+
+def on_device(record: Any, device: Any) -> Any:
+    """A dataclass with its arrays and tensors as tensors on a device."""
+    arrays = {name: value for name, value in vars(record).items() if isinstance(value, Tensor | np.ndarray)}
+    return replace(record, **{name: torch.as_tensor(value, device=device) for name, value in arrays.items()})
 
 
 def all_columns(sample: Sample) -> Tensor:

@@ -55,18 +55,6 @@ class MixtureSettings:
     n_classes: int = 0
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A run of EM, and output weights if they are fitted after it."""
-
-    result: EMResult
-    output_weights: Tensor | None = None
-
-    @property
-    def mixture(self) -> Mixture:
-        return self.result.mixture
-
-
 def fit_mixture(
     sample: Sample,
     n_components: int,

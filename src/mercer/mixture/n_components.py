@@ -16,8 +16,8 @@ import torch
 from mercer.base.out_of_fold import stratified_folds
 from mercer.clock import Clock
 from mercer.engine import Sample
-from mercer.mixture.em import Mixture
-from mercer.mixture.fit import Fitted, MixtureSettings
+from mercer.mixture.em import EMResult, Mixture
+from mercer.mixture.fit import MixtureSettings
 from mercer.mixture.gates import Gates, make_gates
 from mercer.parts import require
 from mercer.progress import report_step
@@ -100,16 +100,16 @@ class Trials:
     If the model `grows`, a fit starts from the smaller one before it.
     """
 
-    train: Callable[[Sample, int, MixtureSettings, np.random.Generator, Mixture | None], Fitted]
-    score: Callable[[Fitted, Sample], float]
+    train: Callable[[Sample, int, MixtureSettings, np.random.Generator, Mixture | None], EMResult]
+    score: Callable[[EMResult, Sample], float]
     setting: MixtureSettings
     grows: bool
     #: Gates that every fit takes as they are.
     located: Mixture | None = None
 
-    def growing(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Iterator[Fitted]:
+    def growing(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Iterator[EMResult]:
         """Fit each size, from the one before it with its worst components split."""
-        fitted: Fitted | None = None
+        fitted: EMResult | None = None
         for k in sizes:
             start = None if fitted is None or not self.grows else grown(fitted.mixture, k)
             fitted = self.train(sample, k, self.setting, rng, start)

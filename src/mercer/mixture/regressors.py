@@ -36,7 +36,7 @@ from mercer.mixture.estimator import (
 )
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.features import all_columns
-from mercer.mixture.fit import Fitted, MixtureSettings
+from mercer.mixture.fit import MixtureSettings
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import fit_gradient, least_squares, local_noise, misleading
 from mercer.mixture.uncertainty import UncertainMixture, weight_posterior
@@ -119,17 +119,17 @@ class MixtureRegressor(UncertainMixture, MixtureEstimator):
 
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
-    ) -> Fitted:
+    ) -> EMResult:
         if self.training == "leave-one-out":
             assert start is not None
             found = location_reason(setting.clock, "gates, size and penalty")
-            fitted = Fitted(EMResult(start, [], found))
+            result = EMResult(start, [], found)
         else:
             start = replace(start, experts=NoExperts()) if self.training == "two-step" and start is not None else start
-            fitted = super()._train(sample, k, setting, rng, start)
-        if self.training == "em" and not misleading(sample, fitted.mixture):
-            return fitted
-        result, ridge = fitted.result, setting.ridge
+            result = super()._train(sample, k, setting, rng, start)
+        if self.training == "em" and not misleading(sample, result.mixture):
+            return result
+        ridge = setting.ridge
         if self.training == "gradient":
             limits = self.max_iter, self.tol, setting.clock
             result, weights = fit_gradient(sample, result.mixture, ridge, self._linear, *limits)
@@ -144,9 +144,9 @@ class MixtureRegressor(UncertainMixture, MixtureEstimator):
         experts = replace(experts, intercept=weights[:, 0], noise=noise, **slopes)
         if not result.path:
             result = replace(result, path=[-0.5 * float(noise.mean())])
-        return Fitted(replace(result, mixture=replace(result.mixture, experts=experts)))
+        return replace(result, mixture=replace(result.mixture, experts=experts))
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: RealTargets, sample: Sample) -> dict[str, Any]:
+    def _described(self, fitted: EMResult, inputs: InputMap, targets: RealTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, NoisyExperts)
         intercept, noise, coef = experts.intercept.numpy(), experts.noise.numpy(), None
@@ -163,7 +163,7 @@ class MixtureRegressor(UncertainMixture, MixtureEstimator):
         return {"coef_": coef, "intercept_": intercept, "noise_variances_": noise, "_local_means": local}
 
     def _calibrated(
-        self, fitted: Fitted, targets: RealTargets, given: TableData, refits: MixtureRefits
+        self, fitted: EMResult, targets: RealTargets, given: TableData, refits: MixtureRefits
     ) -> dict[str, Any]:
         sample, local = refits.sample, self.training == "em"
         folded = not sample.rows.shard.divided and sample.n_alive <= FOLDED_ROWS
@@ -285,7 +285,7 @@ class NRBFRegressor(MixtureRegressor):
     _linear: ClassVar[bool] = False
 
 
-def _mean_and_variance(fitted: Fitted, sample: Sample, disagree: bool) -> np.ndarray:
+def _mean_and_variance(fitted: EMResult, sample: Sample, disagree: bool) -> np.ndarray:
     x = all_columns(sample)
     return mean_and_variance(fitted.mixture.to(x.device), disagree)(x).T.double().cpu().numpy()
 
