@@ -133,16 +133,13 @@ def expansion_of(model: Any) -> KernelExpansion:
 
 def _process_expansions(model: Any) -> tuple[Expansion, ...]:
     """The posterior means of Gaussian processes, each with weights for its own outputs."""
-    p = sum(process.posterior.weights.shape[1] for process in model._models)
-    parts, place = [], 0
-    for process in model._models:
-        posterior = process.posterior
-        width = posterior.weights.shape[1]
-        weights = np.zeros((len(posterior.basis), p))
-        weights[:, place : place + width] = posterior.weights
-        basis = np.asarray(posterior.basis, dtype=np.float64)
+    widths = [process.posterior.weights.shape[1] for process in model._models]
+    parts = []
+    for process, end, width in zip(model._models, np.cumsum(widths), widths, strict=True):
+        arrays = (process.posterior.basis, process.posterior.weights)
+        basis, weights = (np.asarray(array, dtype=np.float64) for array in arrays)
+        weights = np.pad(weights, ((0, 0), (end - width, sum(widths) - end)))
         parts.append(Expansion(model.inputs_, process.kernel, basis, weights, "float64"))
-        place += width
     return tuple(parts)
 
 

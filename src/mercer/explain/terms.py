@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -54,13 +54,8 @@ FAR, INFINITE, LEAST = 30.0, 1e60, 1e-30
 class Power:
     """The exponents |(x_d − z_d) · rate_d|^power of one factor for each input."""
 
-    rate: np.ndarray
+    rates: Tensor  # D × 1 × 1
     power: float
-
-    @cached_property
-    def rates(self) -> Tensor:
-        """D × 1 × 1."""
-        return torch.as_tensor(self.rate)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ class Term:
             return [self]
         found = []
         for scale, weight in zip(self.mixture.scales, self.mixture.weights, strict=True):
-            powers = tuple(Power(power.rate * scale ** (1 / power.power), power.power) for power in self.powers)
+            powers = tuple(Power(power.rates * scale ** (1 / power.power), power.power) for power in self.powers)
             found.append(Term(self.variance * float(weight), powers))
         return found
 
@@ -178,7 +173,7 @@ def _multiplied(left: Term, right: Term, kernel: Kernel) -> list[Term]:
 def _power(factor: float, kernel: Stationary, n_inputs: int, power: float) -> Power:
     given = kernel.length_scale
     lengths = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64)
-    return Power(np.full(n_inputs, factor / lengths), power)
+    return Power(torch.as_tensor(np.full(n_inputs, factor / lengths))[:, None, None], power)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,8 +30,6 @@ class Points:
 
     x: np.ndarray
     y: np.ndarray
-    label: str = ""
-    colour: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,6 @@ class Band:
     x: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    label: str = ""
     colour: int = 1
 
 
@@ -87,10 +84,6 @@ class Axis:
             if last - first >= 1:
                 return [10.0**k for k in range(first, last + 1, max(1, (last - first) // 4))]
         return round_values(self.low, self.high, most=3 if self.dates else 6)
-
-    def named(self, value: float) -> str:
-        """The label of a tick."""
-        return date(value) if self.dates else short(value)
 
 
 def round_values(low: float, high: float, most: int = 6) -> list[float]:
@@ -126,10 +119,11 @@ def chart(marks: Sequence[Mark], x: str, y: str, caption: str, *, log: str = "",
     """
     horizontal = Axis(x, *value_range([mark.x for mark in marks], "x" in log), LEFT, WIDTH - RIGHT, "x" in log, dates)
     values = [v for mark in marks for v in ((mark.low, mark.high) if isinstance(mark, Band) else (mark.y,))]
-    top = TOP + (LEGEND if any(mark.label for mark in marks) else 0.0)
+    legend = _legend([mark for mark in marks if isinstance(mark, Line) and mark.label])
+    top = TOP + (LEGEND if legend else 0.0)
     vertical = Axis(y, *value_range(values, "y" in log), HEIGHT - BOTTOM, top, "y" in log)
     order = sorted(marks, key=lambda mark: (Band, Points, Line).index(type(mark)))
-    body = [*_frame(horizontal, vertical), *(_drawn(mark, horizontal, vertical) for mark in order), *_legend(marks)]
+    body = [*_frame(horizontal, vertical), *(_drawn(mark, horizontal, vertical) for mark in order), *legend]
     return picture("".join(body), caption, WIDTH, HEIGHT)
 
 
@@ -229,9 +223,10 @@ def shorten(text: str, most: int) -> str:
 def _frame(x: Axis, y: Axis) -> list[str]:
     """Grid, numbers and names of both axes."""
     out = []
+    name = date if x.dates else short
     for value, at in zip(x.ticks(), x(np.asarray(x.ticks())), strict=True):
         out.append(f'<path d="M{at:.1f} {y.end:.0f}V{HEIGHT - BOTTOM:.0f}" class="grid"/>')
-        out.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16:.0f}" class="mid">{x.named(value)}</text>')
+        out.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16:.0f}" class="mid">{name(value)}</text>')
     for value, at in zip(y.ticks(), y(np.asarray(y.ticks())), strict=True):
         out.append(f'<path d="M{LEFT:.0f} {at:.1f}H{WIDTH - RIGHT:.0f}" class="grid"/>')
         out.append(f'<text x="{LEFT - 6:.0f}" y="{at + 4:.1f}" class="end">{short(value)}</text>')
@@ -251,24 +246,23 @@ def _drawn(mark: Mark, x: Axis, y: Axis) -> str:
         return f'<path d="{path}Z" class="band f{mark.colour}"/>'
     up = y(mark.y)
     known = np.isfinite(across + up)
+    dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(across[known], up[known], strict=True))
     if isinstance(mark, Points):
-        dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(across[known], up[known], strict=True))
-        return f'<path d="{dots}" class="dots s{mark.colour}"/>'
+        return f'<path d="{dots}" class="dots s0"/>'
     path = _path(across[known], up[known])
     line = f'<path d="{path}" class="line s{mark.colour}{" dashed" if mark.dashed else ""}"/>'
-    dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(across[known], up[known], strict=True)) if mark.dots else ""
-    return line + (f'<path d="{dots}" class="knots s{mark.colour}"/>' if dots else "")
+    return line + (f'<path d="{dots}" class="knots s{mark.colour}"/>' if mark.dots and dots else "")
 
 
 def _path(x: np.ndarray, y: np.ndarray) -> str:
     return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
 
 
-def _legend(marks: Sequence[Mark]) -> list[str]:
-    """Names of the marks that have one, above the frame."""
+def _legend(lines: Sequence[Line]) -> list[str]:
+    """Names of lines, above the frame."""
     out, left = [], LEFT
-    for mark in filter(lambda mark: mark.label, marks):
-        out.append(f'<rect x="{left:.0f}" y="{TOP - 8:.0f}" width="10" height="10" class="f{mark.colour}"/>')
-        out.append(f'<text x="{left + 14:.0f}" y="{TOP + 1:.0f}">{escape(mark.label)}</text>')
-        left += 26 + 6.4 * len(mark.label)
+    for line in lines:
+        out.append(f'<rect x="{left:.0f}" y="{TOP - 8:.0f}" width="10" height="10" class="f{line.colour}"/>')
+        out.append(f'<text x="{left + 14:.0f}" y="{TOP + 1:.0f}">{escape(line.label)}</text>')
+        left += 26 + 6.4 * len(line.label)
     return out
