@@ -89,14 +89,15 @@ class FoldedSystem:
         self.K, self.ridge, self.y = K, ridge, y
         self.spaced = fold_rows(len(y), n_folds).to(y.device)
         self.folds = [self.spaced[fold::n_folds] for fold in range(n_folds)]
-        self.kept = y.new_ones(len(y), 1 + n_folds)
+        kept = y.new_ones(len(y), 1 + n_folds)
         for column, rows in enumerate(self.folds, 1):
-            self.kept[rows, column] = 0.0
-        self.right_hand_side = self._masked(y.repeat(1, 1 + n_folds))
+            kept[rows, column] = 0.0
+        self.kept = kept.repeat_interleave(y.shape[1], 1)
+        self.right_hand_side = self.kept * y.repeat(1, 1 + n_folds)
 
     def apply(self, v: Tensor) -> Tensor:
         """(K + D)v, zero at left-out rows."""
-        return self._masked(torch.addcmul(thin_product(self.K, v), self.ridge[:, None], v))
+        return self.kept * torch.addcmul(thin_product(self.K, v), self.ridge[:, None], v)
 
     def held_out(self, X: Tensor) -> Tensor:
         """Predictions at the rows of each fold by the solution without it (n × p), NaN at all other rows."""
@@ -109,9 +110,6 @@ class FoldedSystem:
         """Smallest relative root mean square error of the folds over the outputs."""
         errors = (self.held_out(X) - self.y)[self.spaced].square().mean(0).sqrt()
         return float((errors / self.y.square().mean(0).sqrt().clamp(min=1e-300)).min())
-
-    def _masked(self, columns: Tensor) -> Tensor:
-        return columns * self.kept.repeat_interleave(columns.shape[1] // self.kept.shape[1], 1)
 
 
 class StepControl:
