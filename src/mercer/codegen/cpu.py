@@ -72,20 +72,12 @@ _n_keeping = 0
 
 
 def fast_exp(x: Tensor, out: Tensor | None = None) -> Tensor:
-    """The faster exponential: `exp`, or `exp2` without MKL.
-
-    >>> fast_exp(EXP_BASE_FACTOR * torch.ones(1, dtype=torch.float64)).item()
-    2.718...
-    """
+    """The faster exponential: `exp`, or `exp2` without MKL."""
     return torch.exp(x, out=out) if EXP_BASE_FACTOR == 1.0 else torch.exp2(x, out=out)
 
 
 def cached_rows(row: int, like: Tensor) -> int:
-    """Rows of `row` numbers that the processor's cache holds; on a GPU, whose memory is fast enough, as many as may be.
-
-    >>> cached_rows(1000, torch.zeros(1))
-    200
-    """
+    """Rows of `row` numbers that the processor's cache holds; any number on a GPU, whose memory is fast enough."""
     return max(CACHED_VALUES // max(row, 1), 1) if like.device.type == "cpu" else torch.iinfo(torch.int64).max
 
 
@@ -108,9 +100,6 @@ def freed_memory_kept(wanted: bool = True) -> Iterator[None]:
     A default fit makes thousands of kernel matrices of a few megabytes; 3000 rows take 0.82 of the time if the system
     does not clear pages for each, 8000 rows 0.85. Threads other than the first keep arrays below 64 MiB only. Blocks
     may be nested or run in several threads; the last to end returns the memory.
-
-    >>> with freed_memory_kept():
-    ...     pass
     """
     global _n_keeping
     libc = _glibc() if wanted else None
@@ -251,11 +240,7 @@ class ClosedForm:
         return 2 * c0 / first, replace(self, polynomial=(first, c2) if c2 else (first,))
 
     def value(self, b: float) -> float:
-        """The value at b.
-
-        >>> ClosedForm(root=True, polynomial=(1, 1), base_factor=1.0).value(2.0) * math.e**2
-        3.0...
-        """
+        """The value at b."""
         return (1 + self.linear * b + self.quadratic * b * b) * 2 ** (-self.rate * b)
 
     def reach(self) -> float:

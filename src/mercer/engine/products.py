@@ -67,9 +67,6 @@ def is_out_of_memory(error: Exception) -> bool:
 
     Torch has a type for failed allocations on a GPU alone. Its CPU allocator raises a plain RuntimeError
     ("DefaultCPUAllocator: can't allocate memory"), so there the message decides.
-
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes do not match"))
-    (True, False)
     """
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "alloc" in str(error)
 

@@ -66,12 +66,7 @@ def restricted_mixture(mixture: ExponentialSum, exponents: Tensor) -> Exponentia
 
 
 def sum_over_scales(exponents: Tensor, rule: ProductSum) -> Tensor:
-    """Shapley values of a sum of products of exponents a (D × n × m), in the same shape.
-
-    >>> a = torch.tensor([0.0, 2.0], dtype=torch.float64).log().neg()[:, None, None]
-    >>> sum_over_scales(a, product_sum(None, 2)).flatten().tolist()
-    [-1.5, 0.5]
-    """
+    """Shapley values of a sum of products of exponents a (D × n × m), in the same shape."""
     if is_worthwhile(exponents, rule.factors):
         return compiled_sum_over_scales(exponents, rule)
     total, factors, unit = None, torch.empty_like(exponents), exponents.new_ones(1)

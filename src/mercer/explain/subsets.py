@@ -102,12 +102,7 @@ class FullMetricExpansion:
 
 
 def shapley_by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor) -> Tensor:
-    """Shapley values of a function of the sum of exponents (D × n × m) times weights W (m × p), n × D × p.
-
-    >>> apart = torch.tensor([1.0, 3.0], dtype=torch.float64)[:, None, None]
-    >>> shapley_by_subsets(lambda A: A**2, apart, torch.ones(1, 1, dtype=torch.float64)).flatten().tolist()
-    [4.0, 12.0]
-    """
+    """Shapley values of a function of the sum of exponents (D × n × m) times weights W (m × p), n × D × p."""
     D, n, _ = exponents.shape
     share, size = shapley_weights(D).to(exponents), chunk_size(D, exponents)
     values = exponents.new_zeros(n, 1 << D, W.shape[1])

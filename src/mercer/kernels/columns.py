@@ -108,11 +108,7 @@ def affine_scores(
 @final
 @dataclass(frozen=True)
 class Tiles(Columns):
-    """A function of two blocks of rows, without any work that depends on the basis vectors alone.
-
-    >>> Tiles(lambda X, Z: X @ Z.T, torch.ones(3, 2))(torch.ones(1, 2)).tolist()
-    [[2.0, 2.0, 2.0]]
-    """
+    """A function of two blocks of rows, without any work that depends on the basis vectors alone."""
 
     function: Callable[[Tensor, Tensor], Tensor]
     Z: Tensor

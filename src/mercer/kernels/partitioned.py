@@ -208,11 +208,7 @@ class PartitionedColumns(Columns):
 
 
 def rows_by_cell(cell: Tensor) -> list[tuple[int, Tensor]]:
-    """Each cell that has rows, and their places.
-
-    >>> [(cell, rows.tolist()) for cell, rows in rows_by_cell(torch.tensor([2, 0, 2]))]
-    [(0, [1]), (2, [0, 2])]
-    """
+    """Each cell that has rows, and their places."""
     if len(cell) == 1:
         return [(int(cell), cell.new_zeros(1))]
     ordered, order = cell.sort(stable=True)

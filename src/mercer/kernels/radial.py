@@ -372,13 +372,7 @@ class _TracedTile(torch.autograd.Function):
 
 
 def _form_values(form: ClosedForm, t: Tensor, slope: bool = False) -> tuple[Tensor, Tensor | None]:
-    """The value and, if `slope`, its derivative in t = −(scaled distance)²; may overwrite `t`, and is never traced.
-
-    >>> form = ClosedForm(root=True, polynomial=(1, 1))
-    >>> value, by_t = _form_values(form, torch.zeros(1, dtype=torch.float64), slope=True)
-    >>> value.item(), by_t.item() * EXP_BASE_FACTOR**2
-    (1.0, 0.5)
-    """
+    """The value and, if `slope`, its derivative in t = −(scaled distance)²; may overwrite `t`, and is never traced."""
     if form.root:
         return _values_of_root(form, t.abs_().sqrt_().neg_(), slope)  # rounding may leave t barely positive
     value = fast_exp(t, out=t)

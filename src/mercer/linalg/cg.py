@@ -19,11 +19,7 @@ STEPS_PER_TRUE_RESIDUAL = 10
 
 @dataclass(frozen=True)
 class CGResult:
-    """The result of `conjugate_gradients`: `residual` is ‖b − A x‖ / ‖b‖ per column, usually recomputed from x.
-
-    >>> conjugate_gradients(lambda x: 2 * x, torch.ones(3)).n_iter
-    1
-    """
+    """The result of `conjugate_gradients`: `residual` is ‖b − A x‖ / ‖b‖ per column, usually recomputed from x."""
 
     x: Tensor
     n_iter: int

@@ -86,11 +86,7 @@ def raised_until(factor: Callable[[float], T | None], diagonal: Tensor) -> tuple
 
 
 def inverse_diagonal(L: Tensor, panel: int = 256) -> Tensor:
-    """The diagonal of (LLᵀ)⁻¹: sums of squares of the columns of L⁻¹, which are made panel by panel.
-
-    >>> inverse_diagonal(torch.tensor([[2.0, 0.0], [1.0, 2.0]])).tolist()
-    [0.3125, 0.25]
-    """
+    """The diagonal of (LLᵀ)⁻¹: sums of squares of the columns of L⁻¹, which are made panel by panel."""
     out = L.new_empty(len(L))
     for start in range(0, len(L), panel):
         rest = L[start:, start:]  # what stands above is zero in these columns of L⁻¹
@@ -99,39 +95,22 @@ def inverse_diagonal(L: Tensor, panel: int = 256) -> Tensor:
     return out
 
 
-def float32_factor_suffices(n: int, penalty: float) -> bool:
-    """Whether a float32 factor of K + `penalty` I is near enough to correct, K of n rows with a diagonal of one.
-
-    The rounding errors of entries have random signs, so their matrix has a norm of about √n resolutions. Conjugate
-    gradients with such a factor took at most 8 steps to a residual of 1e-11 on 4000 rows of three tables with nine
-    kernels, where this holds; up to 20 with a third of the penalty.
-
-    >>> float32_factor_suffices(8000, 1e-3), float32_factor_suffices(8000, 1e-4)
-    (True, False)
-    """
-    return n**0.5 * torch.finfo(torch.float32).eps < FLOAT32_SHARE * penalty
-
-
 def float32_factor(G: Tensor, penalty: float) -> Tensor | None:
-    """The lower factor of G = K + `penalty` I in float32, None where it does not suffice or on a GPU.
+    """The lower factor of G = K + `penalty` I in float32, None where it is not near enough to correct, or on a GPU.
 
-    `penalty` is in units of the largest value on the diagonal of K.
-
-    >>> float32_factor(torch.tensor([[1.5, 0.0], [0.0, 1.5]], dtype=torch.float64), 0.5).dtype
-    torch.float32
+    `penalty` is in units of the largest value on the diagonal of K. The rounding errors of entries have random signs,
+    so their matrix has a norm of about √n resolutions. Conjugate gradients with such a factor took at most 8 steps to a
+    residual of 1e-11 on 4000 rows of three tables with nine kernels, up to 20 with a third of the penalty.
     """
-    if G.device.type != "cpu" or not float32_factor_suffices(len(G), penalty):
+    rounding = len(G) ** 0.5 * torch.finfo(torch.float32).eps
+    if G.device.type != "cpu" or rounding >= FLOAT32_SHARE * penalty:
         return None
     found, failed = torch.linalg.cholesky_ex(G.float())
     return None if int(failed) else found
 
 
 def solve_factored(L: Tensor, R: Tensor) -> Tensor:
-    """L⁻ᵀL⁻¹R: what `torch.cholesky_solve` gives, without its copy of the factor.
-
-    >>> solve_factored(torch.tensor([[2.0, 0.0], [1.0, 2.0]]), torch.tensor([[4.0], [10.0]])).tolist()
-    [[0.0], [2.0]]
-    """
+    """L⁻ᵀL⁻¹R: what `torch.cholesky_solve` gives, without its copy of the factor."""
     return torch.linalg.solve_triangular(L.mT, torch.linalg.solve_triangular(L, R, upper=False), upper=True)
 
 
@@ -147,9 +126,6 @@ def drop_column(R: Tensor, j: int) -> tuple[Tensor, np.ndarray]:
     Without its column j the matrix has one entry below each diagonal from j on. The rotation of rows
     k and k + 1 removes it, for k = j, …, m − 2; the last row is then zero and is dropped. The diagonal stays
     positive where it was.
-
-    >>> drop_column(torch.tensor([[1.0, 3.0], [0.0, 4.0]]), 0)[0].tolist()
-    [[5.0]]
     """
     m = R.shape[0]
     kept = torch.cat([R[:, :j], R[:, j + 1 :]], 1)

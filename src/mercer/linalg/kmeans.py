@@ -26,10 +26,6 @@ def spread_out(
     taken, random ones follow, or none if the rows must be `distinct`. Candidates are drawn together by the distances
     as they stand, and one after the other is taken with the probability to which the rows taken meanwhile have shrunk
     its own: the same draws as one by one, in few passes.
-
-    >>> X = torch.tensor([[0.0], [0.1], [5.0], [5.1], [9.0]])
-    >>> sorted(X[spread_out(X, 3, np.random.default_rng(0)), 0].round().tolist())
-    [0.0, 5.0, 9.0]
     """
     w = X.new_ones(len(X), dtype=torch.float64) if weight is None else weight.double()
     alive = w.nonzero()[:, 0].cpu().numpy()

@@ -29,10 +29,6 @@ def minimize_lbfgs(
 
     If every variable has two bounds, scipy's first step goes all the way to them, and four or five evaluations are
     lost. One more variable, without bounds or slope, makes it a step of length one, unless `short` is False.
-
-    >>> found = minimize_lbfgs(lambda x: (float(x @ x), 2 * x), np.ones(2), bounds=[(0.5, None), (None, None)])
-    >>> bool(np.allclose(found.x, [0.5, 0.0]))
-    True
     """
 
     def sloped(x: np.ndarray) -> tuple[float, np.ndarray]:
