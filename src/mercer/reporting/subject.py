@@ -13,7 +13,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.data import spaced_rows
-from mercer.data.raw import is_missing
+from mercer.data.frames import raw_columns
+from mercer.data.raw import CATEGORICAL
 from mercer.parts import require
 from mercer.preprocessing.validate import host
 from mercer.reporting.table import Table
@@ -146,18 +147,12 @@ def _targets(y: Any) -> np.ndarray:
 
 def _require_known(model: Any, y: np.ndarray, name: str) -> None:
     """Refuse targets that are missing, or infinite numbers: no error can be computed from them."""
-    values = y.ravel()
-    unknown = np.array(
-        [is_missing(value) for value in values.tolist()] if y.dtype.kind == "O" else [False] * len(values)
-    )
-    classes = is_classifier(model)
-    if not classes or y.dtype.kind == "f":
-        try:
-            unknown[~unknown] = ~np.isfinite(values[~unknown].astype(np.float64))
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} must be numbers for a regressor, got {values[~unknown][:1].tolist()}") from None
+    [column] = raw_columns(y.reshape(-1, 1))
+    classes, are_numbers = is_classifier(model), column.kind not in CATEGORICAL
+    require(classes or are_numbers, name, "numbers for a regressor", y.ravel()[:1].tolist())
+    unknown = ~np.isfinite(column.values) if are_numbers else column.missing
     wanted = "a class for every row" if classes else "finite numbers"
-    require(not unknown.any(), name, wanted, f"{int(unknown.sum())} missing or infinite of {len(values)}")
+    require(not unknown.any(), name, wanted, f"{int(unknown.sum())} missing or infinite of {len(unknown)}")
 
 
 def _output_names(y: Any) -> tuple[str, ...]:
