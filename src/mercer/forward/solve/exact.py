@@ -31,6 +31,7 @@ from mercer.forward.loop import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve.iterative_ridge import (
     FOLDS,
+    ROWS_PER_COLUMN,
     float32_kernel_suffices,
     float32_storage_suffices,
     fold_rows,
@@ -65,7 +66,7 @@ PANEL_ROWS = 512
 #: Rows at most of a timed matrix that conjugate gradients read, or of a factor.
 READ_ROWS = 2500
 #: Assumed number of conjugate gradient steps, with preparation and what follows in units of a step.
-CG_STEPS = 50
+CG_STEPS = 40
 #: A factor and what follows it (leave-one-out, values), in units of the factor; and the power of the rows by which its
 #: time grows: less than three, since larger factors run at a higher rate (5, 9 and 15 GFLOP/s for 1000, 2500 and 6000
 #: rows on two busy cores).
@@ -205,6 +206,8 @@ def _by_conjugate_gradients(
     computed = torch.float32 if float32_kernel_suffices(n, penalty) else torch.float64
     stored = torch.float32 if float32_storage_suffices(n, penalty) else torch.float64
     if READ * stored.itemsize * n**2 > problem.plan.memory_limit:
+        return None
+    if stored == torch.float64 and n < 2 * ROWS_PER_COLUMN * y.shape[1] * (1 + folds):  # steps take twice the time
         return None
     K = _symmetric(kernel, X.to(computed), stored)
     return iterative_ridge(K, ridge, y, folds, lambda rows: kernel(X[rows], X), expired)

@@ -27,18 +27,17 @@ TOLERANCE, COARSE, SHARE = 1e-6, 1e-2, 2e-2
 #: Rows for each allowed step: with fewer a factor would have been faster; and the share of these steps after which the
 #: coarse residual must have been reached.
 ROWS_PER_STEP, FIRST_SHARE = 60, 1 / 3
-#: Rows from which steps replace factors, if there are `ROWS_PER_COLUMN` for each right-hand side: 50 steps are 100 n²
-#: operations for each, a factor n³/3, and products with few columns run at half its rate.
-MIN_ROWS, ROWS_PER_COLUMN = 4000, 600
+#: Rows from which steps replace factors, if there are `ROWS_PER_COLUMN` for each right-hand side: some 30 steps are
+#: 60 n² operations for each, a factor n³/3, and products with few columns run at half its rate.
+MIN_ROWS, ROWS_PER_COLUMN = 4000, 300
 #: A float32 factor is a preconditioner of a float64 solution if its rounding is below this share of the penalty.
 ROUNDING_SHARE = 0.3
 #: Norm of the error of a kernel matrix computed in float32, per row and in units of the resolution: 0.12 to 0.24 for
 #: the selected kernels on 3000 normal rows of eight inputs.
 FLOAT32_ERROR = 0.25
-#: Rows of the Nyström approximation, and rows of a block at most. 500 and 250 take a quarter fewer steps and nearly
-#: twice as long to prepare (cal_housing and pol, 12 000 rows). `benchmarks/notes/measurements.md` has steps without
-#: blocks.
-NYSTROEM_ROWS, BLOCK_ROWS = 350, 125
+#: Rows of the Nyström approximation, in units of √n, and rows of a block at most: a step takes time in proportion to n²,
+#: the approximation to the square of its rows, and three times as many rows need half of the steps (`docs/ablations.md`).
+NYSTROEM_PER_ROOT, BLOCK_ROWS = 5, 125
 
 
 def iterative_folds(n: int, p: int) -> int | None:
@@ -169,7 +168,7 @@ def iterative_ridge(
 class NystroemPreconditioner:
     """P⁻¹ = Δ⁻¹ − YYᵀ for all rows, and P⁻¹ without the rows of each fold.
 
-    The Nyström approximation BBᵀ from `NYSTROEM_ROWS` rows captures the smooth part of K; the remainder is large
+    The Nyström approximation BBᵀ from `NYSTROEM_PER_ROOT` √n rows captures the smooth part of K; the remainder is large
     between near rows only. So K + D ≈ P = BBᵀ + Δ, where Δ is the block diagonal of K − BBᵀ + D (Snelson and
     Ghahramani, "Local and global sparse Gaussian process approximations", AISTATS 2007), inverted by Woodbury's
     identity.
@@ -253,7 +252,8 @@ def _submatrix(blocks: Tensor, positions: Tensor) -> Tensor:
 
 def nystroem_factor(rows_of: Callable[[Tensor], Tensor], among: Tensor) -> Tensor:
     """B (n × r) with K ≈ BBᵀ, exact at evenly spaced rows among those given."""
-    rows = among[torch.linspace(0, len(among) - 1, min(NYSTROEM_ROWS, len(among))).long()]
+    n_rows = min(int(NYSTROEM_PER_ROOT * len(among) ** 0.5), len(among))
+    rows = among[torch.linspace(0, len(among) - 1, n_rows).long()]
     K_rn = rows_of(rows)
     return torch.linalg.solve_triangular(cholesky(K_rn[:, rows])[0], K_rn, upper=False).T.contiguous()
 
