@@ -35,8 +35,9 @@ ROUNDING_SHARE = 0.3
 #: Norm of the error of a kernel matrix computed in float32, per row and in units of the resolution: 0.12 to 0.24 for
 #: the selected kernels on 3000 normal rows of eight inputs.
 FLOAT32_ERROR = 0.25
-#: Rows of the Nyström approximation, in units of √n, and rows of a block at most: a step takes time in proportion to n²,
-#: the approximation to the square of its rows, and three times as many rows need half of the steps (`docs/ablations.md`).
+#: Rows of the Nyström approximation, in units of √n, and rows of a block at most. A step takes time in proportion to
+#: n², the approximation to the square of its rows; three times as many rows need half of the steps
+#: (`docs/ablations.md`).
 NYSTROEM_PER_ROOT, BLOCK_ROWS = 5, 125
 
 
