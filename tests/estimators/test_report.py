@@ -339,7 +339,7 @@ def test_classes_of_any_kind_are_named():
 def test_a_chart_keeps_every_point_inside_its_frame_and_ticks_are_round():
     drawn = chart(
         [Points(np.array([0.0, np.nan, 1e6]), np.array([1.0, 2.0, -5.0])), Line([1, 2], [3, 4])], "x", "y", "s"
-    )
+    ).svg
     dots = re.search(r'd="((?:M[\d.]+ [\d.]+h0)+)"', drawn).group(1)
     assert len(re.findall("h0", dots)) == 2
     for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", dots):
@@ -359,13 +359,13 @@ def test_numbers_of_bars_are_whole_and_rounding_is_zero():
         ["−1.86e-17", "−1.23e-100", "123457", "−999999", "−1e6", "50000", "1.23e-4", "−10000", "1000"]
     )
     assert max(map(len, shown)) * 8 <= svg.NUMBER
-    drawn = bars(["a", "b"], [2.0, -1.86e-17], "x", "says", signed=True)
+    drawn = bars(["a", "b"], [2.0, -1.86e-17], "x", "says", signed=True).svg
     assert re.findall(r'class="end">([^<]*)</text>', drawn) == ["a", "2", "b", "0"]
 
 
 def test_bars_whose_names_would_be_cut_to_the_same_text_have_them_above():
     names = ["standard, evidence + diagonal, gaussian", "standard, evidence + diagonal, matern32"]
-    drawn = bars(names, [1.0, 2.0], "x", "says", highlight=1)
+    drawn = bars(names, [1.0, 2.0], "x", "says", highlight=1).svg
     assert all(f">{name}</text>" in drawn for name in names)
     assert re.findall(r'class="f(\d)"', drawn) == ["2", "0"]  # its own colour
 

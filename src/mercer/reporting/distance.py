@@ -13,7 +13,7 @@ import numpy as np
 from mercer.base.uncertainty import WITHIN
 from mercer.data import spaced_rows
 from mercer.preprocessing.read import read_new
-from mercer.reporting.section import Figure, Section
+from mercer.reporting.section import Section
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import Line, chart, short
 
@@ -80,5 +80,5 @@ def distance_section(subject: Subject) -> Section | None:
         Line(order[keep], portion[keep], "test rows", 0),
         Line(np.ones(2), np.array([0.0, 1.0]), "usual distance", 1, dashed=True),
     ]
-    drawn = chart(marks, f"distance to the nearest {what}", "share of test rows", caption)
-    return Section("distance", "Far from what was learned", words, numbers, figures=[Figure(drawn, caption)])
+    figure = chart(marks, f"distance to the nearest {what}", "share of test rows", caption)
+    return Section("distance", "Far from what was learned", words, numbers, figures=[figure])

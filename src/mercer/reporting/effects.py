@@ -18,9 +18,9 @@ from mercer.data import spaced_rows
 from mercer.explain.shapley import operations, shapley_values
 from mercer.forward.relevance import BACKGROUND_ROWS
 from mercer.preprocessing.text import Text
-from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.section import Grid, Section
 from mercer.reporting.subject import Subject
-from mercer.reporting.svg import LETTERS, NEGLIGIBLE, Band, Line, bars, chart, short, shorten
+from mercer.reporting.svg import LETTERS, NEGLIGIBLE, Band, Figure, Line, bars, chart, short, shorten
 
 #: Inputs and points along each, rows that are averaged, levels of a category.
 INPUTS, POINTS, ROWS, LEVELS = 4, 21, 150, 12
@@ -54,7 +54,7 @@ def effects_section(subject: Subject) -> Section | None:
         change = short(float(np.ptp(mean)))
         caption = f"{what.capitalize()} along {name}: the mean changes by {change}; 80 % of rows are in the band."
         marks: list[Band | Line] = [Band(grid, low, high, colour=0), Line(grid, mean, colour=0, dots=True)]
-        figures.append(Figure(chart(marks, name, what, caption, dates=subject.table.is_date(j)), caption))
+        figures.append(chart(marks, name, what, caption, dates=subject.table.is_date(j)))
         found[name] = {"at": grid, "mean": mean, "low": low, "high": high}
     if not found:
         return None
@@ -155,7 +155,7 @@ def _row_figure(subject: Subject, choice: str, row: int, values: np.ndarray) -> 
         f"{_target_text(subject.predicted[row])}): {table.names[order[0]]} = {cells[0]} counts for "
         f"{short(values[order[0]])}."
     )
-    return Figure(bars(labels, values[order], "what the column adds", caption, signed=True), caption)
+    return bars(labels, values[order], "what the column adds", caption, signed=True)
 
 
 def chosen_rows(subject: Subject) -> dict[str, int]:

@@ -10,9 +10,9 @@ from scipy.stats import t
 from sklearn.metrics import confusion_matrix
 
 from mercer.data import spaced_rows
-from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.section import Grid, Section
 from mercer.reporting.subject import Subject
-from mercer.reporting.svg import Band, Line, Points, chart, short
+from mercer.reporting.svg import Band, Figure, Line, Mark, Points, chart, short
 
 #: Points of a scatter plot, outputs and inputs that are drawn, bins along an input, classes in one table.
 CLOUD, OUTPUTS, INPUTS, BINS, CLASSES = 700, 4, 6, 10, 12
@@ -52,8 +52,8 @@ def _scatter(name: str, observed: np.ndarray, predicted: np.ndarray, r2: float) 
     index = spaced_rows(np.ones(len(observed)), CLOUD)
     ends = np.array([observed.min(), observed.max()])
     caption = f"Predicted against observed values of {name}: R² is {r2:.3f}; the line is a perfect answer."
-    marks: list[Points | Line | Band] = [Points(observed[index], predicted[index]), Line(ends, ends, dashed=True)]
-    return Figure(chart(marks, f"observed {name}", f"predicted {name}", caption), caption)
+    marks: list[Mark] = [Points(observed[index], predicted[index]), Line(ends, ends, dashed=True)]
+    return chart(marks, f"observed {name}", f"predicted {name}", caption)
 
 
 def _classes(subject: Subject) -> Section:
@@ -133,13 +133,13 @@ def _residual_figure(
         f"standard error; {count} clearly away from {short(level)}."
     )
     mean, twice = binned.mean, binned.two_standard_errors
-    marks: list[Points | Line | Band] = []
+    marks: list[Mark] = []
     if subject.classes is None:
         index = spaced_rows(np.ones(len(column)), CLOUD // 2)
         marks.append(Points(column[index], subject.residuals[index, 0]))
     marks += [Band(binned.centre, mean - twice, mean + twice), Line(binned.centre, mean, dots=True)]
     marks.append(Line(binned.centre[[0, -1]], np.array([level, level]), colour=2, dashed=True))
-    return Figure(chart(marks, name, what, caption, dates=subject.table.is_date(j)), caption)
+    return chart(marks, name, what, caption, dates=subject.table.is_date(j))
 
 
 def _by_bin(column: np.ndarray, residual: np.ndarray, share: float | None) -> BinnedResiduals | None:

@@ -11,9 +11,9 @@ import numpy as np
 
 from mercer.doctor import PACKAGES, installed
 from mercer.reporting.baselines import error_of
-from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.section import Grid, Section
 from mercer.reporting.subject import Subject
-from mercer.reporting.svg import Line, chart, short
+from mercer.reporting.svg import Figure, Line, chart, short
 
 #: Test rows, and steps, of the curve of test errors.
 CURVE_ROWS, CURVE_STEPS = 2000, 60
@@ -52,8 +52,8 @@ def _one_step(model: Any, size: np.ndarray) -> Section:
     caption = f"Rise of the error by fewer basis vectors, at most, in %; {kept} basis vectors were kept."
     marks = [Line(sizes, rises, "bound", 0, dots=True)]
     marks.append(Line(sizes[[0, -1]], np.array([allowed, allowed]), "tolerance", dashed=True))
-    drawn = chart(marks, "basis vectors", "rise of the error (%)", caption, log="xy")
-    return _growth(words, {"n_basis": size, "compression": path}, [Figure(drawn, caption)])
+    figure = chart(marks, "basis vectors", "rise of the error (%)", caption, log="xy")
+    return _growth(words, {"n_basis": size, "compression": path}, [figure])
 
 
 def _growth(words: list[str], numbers: dict[str, Any], figures: Sequence[Figure] = ()) -> Section:
@@ -64,8 +64,8 @@ def _likelihood(path: np.ndarray) -> Section:
     """The log-likelihood over the iterations of EM."""
     ends = f"from {short(path[0])} to {short(path[-1])}"
     caption = f"Log-likelihood a row over {len(path) - 1} iterations of EM, {ends}."
-    drawn = chart([Line(np.arange(len(path)), path, colour=0)], "iteration", "log-likelihood a row", caption)
-    return _growth([], {"log_likelihood": path}, [Figure(drawn, caption)])
+    figure = chart([Line(np.arange(len(path)), path, colour=0)], "iteration", "log-likelihood a row", caption)
+    return _growth([], {"log_likelihood": path}, [figure])
 
 
 def _error_curve(subject: Subject, size: np.ndarray, time: np.ndarray) -> Section:
@@ -85,7 +85,7 @@ def _error_curve(subject: Subject, size: np.ndarray, time: np.ndarray) -> Sectio
         caption = f"Test error ({unit}) against {name}: {ends}."
         marks = [Line(across, np.asarray(errors), "while growing", 0, dots=True)]
         marks.append(Line(across[[0, -1]], np.array([last, last]), "final model", dashed=True))
-        figures.append(Figure(chart(marks, name, f"test error ({unit})", caption, log=log), caption))
+        figures.append(chart(marks, name, f"test error ({unit})", caption, log=log))
     numbers = {"n_basis": size_then, "seconds": time_then, "test_error": errors, "final_error": last}
     words = []
     enough = int(np.argmax(np.asarray(errors) <= errors[-1] * 1.05))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.section import Grid, Section
 from mercer.reporting.subject import Subject
-from mercer.reporting.svg import bars, short, shorten
+from mercer.reporting.svg import Figure, bars, short, shorten
 from mercer.reporting.table import MISSING
 
 #: Rows of tables and bars that are shown.
@@ -105,8 +105,8 @@ def selection_section(subject: Subject) -> Section | None:
     )
     caption = f"Losses of the last stage of model selection, on {most} rows; the shortest bar won."
     best = final[:MAX_BARS]
-    drawn = bars([str(line["candidate"]) for line in best], [float(line["loss"]) for line in best], loss, caption)
-    return Section("race", "Model selection", words, {"candidates": runs}, [grid], [Figure(drawn, caption)])
+    figure = bars([str(line["candidate"]) for line in best], [float(line["loss"]) for line in best], loss, caption)
+    return Section("race", "Model selection", words, {"candidates": runs}, [grid], [figure])
 
 
 def kernel_section(subject: Subject) -> Section | None:
@@ -150,9 +150,9 @@ def _relevance(subject: Subject) -> tuple[list[str], Figure, dict[str, Any]]:
         words.append(f"With hardly any effect on predictions: {shorten(', '.join(idle), 200)}.")
     largest = f"{first} first with {short(relevance[order[0]])}"
     caption = f"Relevance of columns: their shares in the effect on predictions; {largest}."
-    drawn = bars([names[j] for j in order], [relevance[j] for j in order], "relevance", caption)
+    figure = bars([names[j] for j in order], [relevance[j] for j in order], "relevance", caption)
     numbers = {"relevance": dict(zip(names, relevance, strict=True)), "effective_columns": effective}
-    return words, Figure(drawn, caption), numbers
+    return words, figure, numbers
 
 
 def _members(model: Any) -> list[dict[str, Any]]:

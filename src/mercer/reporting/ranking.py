@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 
 from mercer.data import spaced_rows
-from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.section import Grid, Section
 from mercer.reporting.subject import Subject
-from mercer.reporting.svg import Line, chart
+from mercer.reporting.svg import Figure, Line, chart
 
 #: Thresholds of the table.
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -97,7 +97,7 @@ def _roc(score: np.ndarray, positive: np.ndarray, area: float) -> Figure:
     ends = np.array([0.0, 1.0])
     shown = spaced_rows(np.ones(len(true)), POINTS)
     marks = [Line(false[shown], true[shown], "model", 0), Line(ends, ends, "chance", dashed=True)]
-    return Figure(chart(marks, "false positive rate", "recall", caption), caption)
+    return chart(marks, "false positive rate", "recall", caption)
 
 
 def _precision_recall(score: np.ndarray, positive: np.ndarray, area: float, share: float) -> Figure:
@@ -106,4 +106,4 @@ def _precision_recall(score: np.ndarray, positive: np.ndarray, area: float, shar
     shown = spaced_rows(np.ones(len(recall)), POINTS)[::-1]
     chance = Line(np.array([0.0, 1.0]), np.array([share, share]), "chance", dashed=True)
     marks = [Line(recall[shown], precision[shown], "model", 0), chance]
-    return Figure(chart(marks, "recall", "precision", caption), caption)
+    return chart(marks, "recall", "precision", caption)

@@ -8,15 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.reporting.svg import grouped, short
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A picture with a caption that says what it shows."""
-
-    svg: str
-    caption: str
+from mercer.reporting.svg import Figure, grouped, short
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,14 @@ NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A picture with a caption that says what it shows."""
+
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
 class Points:
     """A cloud of points."""
 
@@ -112,7 +120,7 @@ def value_range(values: Sequence[np.ndarray], log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def chart(marks: Sequence[Mark], x: str, y: str, caption: str, *, log: str = "", dates: bool = False) -> str:
+def chart(marks: Sequence[Mark], x: str, y: str, caption: str, *, log: str = "", dates: bool = False) -> Figure:
     """Marks on a pair of axes named `x` and `y`; `caption` says what it shows.
 
     `log` may name the axes that are logarithmic. With `dates` the values along `x` are days since 1970.
@@ -135,7 +143,7 @@ def bars(
     *,
     signed: bool = False,
     highlight: int | None = None,
-) -> str:
+) -> Figure:
     """Horizontal bars, one for each name, with their numbers.
 
     Signed bars grow from a line in the middle. The bar `highlight` has another colour than the others. Names stand
@@ -169,12 +177,13 @@ def bars(
     return picture("".join(body), caption, WIDTH, height)
 
 
-def picture(body: str, caption: str, width: float, height: float) -> str:
+def picture(body: str, caption: str, width: float, height: float) -> Figure:
     """An SVG element that screen readers read out as one picture."""
-    return (
+    svg = (
         f'<svg role="img" aria-label="{escape(caption, quote=True)}" viewBox="0 0 {width:g} {height:g}">'
         f"<title>{escape(caption)}</title>{body}</svg>"
     )
+    return Figure(svg, caption)
 
 
 def short(value: float) -> str:

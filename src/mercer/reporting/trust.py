@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 from scipy.stats import norm
 
-from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.section import Grid, Section
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import Line, chart
 
@@ -70,9 +70,9 @@ def _coverage(subject: Subject) -> Section | None:
         Line(np.array(LEVELS), np.array(reached), "intervals", 0, dots=True),
         Line(diagonal, diagonal, "promise", dashed=True),
     ]
-    drawn = chart(marks, "promised coverage", "share of test rows inside", caption)
+    figure = chart(marks, "promised coverage", "share of test rows inside", caption)
     numbers = {"promised": LEVELS, "held": reached, "mean_width": widths, "too": lean, "noise_share": share}
-    return Section("trust", "Can its intervals be trusted?", words, numbers, [table], [Figure(drawn, caption)])
+    return Section("trust", "Can its intervals be trusted?", words, numbers, [table], [figure])
 
 
 def _noise_share(subject: Subject) -> float | None:
@@ -117,7 +117,7 @@ def _calibration(subject: Subject) -> Section | None:
         Line(promised, reached, "model", 0, dots=True),
         Line(diagonal, diagonal, "agreement", dashed=True),
     ]
-    drawn = chart(marks, "probability of the class named", "share of right answers", caption)
+    figure = chart(marks, "probability of the class named", "share of right answers", caption)
     numbers = {
         "calibration_error": gap,
         "chance": noise,
@@ -125,4 +125,4 @@ def _calibration(subject: Subject) -> Section | None:
         "said": promised,
         "came_true": reached,
     }
-    return Section("trust", "Can its probabilities be trusted?", words, numbers, figures=[Figure(drawn, caption)])
+    return Section("trust", "Can its probabilities be trusted?", words, numbers, figures=[figure])

@@ -8,9 +8,9 @@ from typing import Any
 from mercer.clock import StopKind, kinds_of
 from mercer.reporting.baselines import baselines, error_of
 from mercer.reporting.distance import learned_share
-from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.section import Grid, Section
 from mercer.reporting.subject import Subject
-from mercer.reporting.svg import bars, short
+from mercer.reporting.svg import Figure, bars, short
 
 #: Models whose errors differ by less than this share are called alike.
 ALIKE = 0.03
@@ -52,8 +52,8 @@ def _comparison(
     caption = f"{unit[0].upper()}{unit[1:]} of this model and of three others: " + ", ".join(
         f"{name} {short(error['error'])}" for name, error in errors.items()
     )
-    drawn = bars(["this model", *others], [error["error"] for error in errors.values()], unit, caption, highlight=0)
-    return table, Figure(drawn, f"{caption}.")
+    values = [error["error"] for error in errors.values()]
+    return table, bars(["this model", *others], values, unit, f"{caption}.", highlight=0)
 
 
 def _first(subject: Subject, ours: Mapping[str, float]) -> str:
