@@ -7,14 +7,17 @@ import re
 import shutil
 import signal
 import time
+from types import SimpleNamespace
 
 import cluster
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.distributed import LostProcessError
+from mercer.forward import checkpoint
 from mercer.forward.checkpoint import Checkpoint
 from mercer.forward.loop import Ensemble
 from mercer.kernels import Function, Gaussian, Matern32
@@ -228,6 +231,22 @@ def test_checkpoints_hold_numbers_and_names_only(kept):
     head = json.loads((folder / "fit.json").read_text())
     with np.load(folder / head["arrays"], allow_pickle=False) as arrays:
         assert all(arrays[name].dtype.kind in "if" for name in arrays.files)
+
+
+def test_rows_of_a_wide_table_are_hashed_in_blocks_of_bounded_size():
+    """A block of a sparse table is dense: 65 536 rows of 50 000 columns would be 26 GB."""
+    asked = []
+
+    class Wide:
+        n_rows, n_columns = 8, 3_000_000
+
+        def blocks(self, size):
+            asked.append(size)
+            return iter([(start, torch.zeros(size, 3)) for start in range(0, self.n_rows, size)])
+
+    numbers = [part[1] for part in checkpoint._parts(SimpleNamespace(rows=Wide()), np.arange(8), all_rows=True)]
+    assert asked == [checkpoint.HASHED_VALUES // Wide.n_columns]
+    np.testing.assert_array_equal(np.concatenate(numbers), np.arange(8))
 
 
 def test_the_kernel_that_was_chosen_is_kept(tmp_path):

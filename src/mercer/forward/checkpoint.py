@@ -30,7 +30,6 @@ from mercer.base.parameters import FOLDER, NONE
 from mercer.codec import Decoder, Encoder, NotEncodableError
 from mercer.data import ArrayRows, Group, spaced_rows
 from mercer.data.hashes import hash_table
-from mercer.engine.plan import CHUNK_ROWS
 from mercer.forward.absorb import Block
 from mercer.forward.loop import Learner
 from mercer.forward.span import Functions
@@ -46,6 +45,8 @@ FREE = ("checkpoint", "device", "memory_limit")
 UNDAMAGED = "a checkpoint that is whole; remove the folder to begin anew"
 #: Rows of a file that a warm start compares. It compares all rows of an array; a checkpoint always compares all rows.
 COMPARED_ROWS = 1000
+#: Values of a block whose rows are hashed: 32 MiB. Blocks of wide sparse tables are dense.
+HASHED_VALUES = 1 << 22
 
 
 @component
@@ -314,7 +315,8 @@ def text(value: Any) -> str:
 def _parts(data: TableData, numbers: np.ndarray, all_rows: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of the rows to be hashed, with their numbers."""
     if all_rows or isinstance(data.rows, ArrayRows):
-        for start, block in data.rows.blocks(CHUNK_ROWS["cpu"]):
+        size = max(HASHED_VALUES // data.rows.n_columns, 1)
+        for start, block in data.rows.blocks(size):
             yield block.cpu().numpy(), numbers[start : start + len(block)]
         return
     sample = spaced_rows(np.ones(data.rows.n_rows), COMPARED_ROWS)
