@@ -155,13 +155,13 @@ class Coordinates:
         Logarithms of length-scales are N(their mean, spread²); parameters with a prior of their own have that as well.
         """
         value, slope = 0.0, np.zeros_like(x)
-        for scales in self.scales if self.prior_spread is not None else ():
-            assert self.prior_spread is not None
-            log_density, slope[scales] = length_scale_prior(x[scales], self.prior_spread)
-            value += log_density
-        for name, prior in self.start.priors.items():
-            if (where := self.places.get(name)) is not None:
-                log_densities, slopes = prior.at(x[where])
+        if self.prior_spread is not None:
+            for scales in self.scales:
+                log_density, slope[scales] = length_scale_prior(x[scales], self.prior_spread)
+                value += log_density
+        for name, where in self.places.items():
+            if name in self.start.priors:
+                log_densities, slopes = self.start.priors[name].at(x[where])
                 value += float(log_densities.sum())
                 slope[where] += slopes
         return value, slope

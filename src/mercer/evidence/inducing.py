@@ -78,13 +78,10 @@ class Inducing:
 
     def _seen(self, where: slice, X: Tensor) -> Tensor:
         """A of these rows, stored if A is kept."""
-        A = self._whitened(self._columns(X))
+        A = self._columns(X) @ self.tile_map
         if self._kept is not None:
             self._kept[where] = A
         return A
-
-    def _whitened(self, tile: Tensor) -> Tensor:
-        return tile @ self.tile_map
 
     def back(self, by_A: Tensor) -> Tensor:
         """Derivatives in A as derivatives in the tile K_nm."""
@@ -126,7 +123,7 @@ class Inducing:
                 bound = self.kernel.replaced(dict(zip(names, leaves, strict=True)))
                 tile, diagonal = bound(block, Z), bound.diag(block)
             known = self._kept if self._full else None
-            found = weigh(where, self._whitened(tile.detach()) if known is None else known[where])
+            found = weigh(where, tile.detach() @ self.tile_map if known is None else known[where])
             outputs, weights = [tile], [found.by_tile]
             if diagonal.requires_grad:
                 outputs, weights = [tile, diagonal], [found.by_tile, found.by_diagonal.to(diagonal)]

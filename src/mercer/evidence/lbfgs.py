@@ -55,7 +55,7 @@ def climb(
     prior. `largest` bounds kernel parameters by name. A point with an evidence that is not finite, or a kernel matrix
     that cannot be factored, is rejected.
     """
-    clock_is_local, clock = clock is None, Clock() if clock is None else clock
+    clock = clock or Clock()
     at = Coordinates(start, free, noise_bounds, length_scale_prior, largest)
     best: tuple[float, float, np.ndarray] = (-math.inf, -math.inf, at.vector)  # with the prior, without it, where
     n_iter, before = 0, [-math.inf] * patience  # the values of the last steps
@@ -99,7 +99,7 @@ def climb(
     except _Ended as ended:
         why = ended.reason
     except KeyboardInterrupt:
-        if best[0] == -math.inf or clock_is_local:  # nothing to keep, or no caller could raise it
+        if best[0] == -math.inf:  # nothing to keep
             raise
         clock.interrupt()
         why = clock.reason(n_iter)

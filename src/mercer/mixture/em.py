@@ -175,7 +175,7 @@ def fit_em(
     iterations count as made before. The mixture of the last iteration is kept when its `share` of the time on the
     `clock` is used up, or the user interrupts.
     """
-    clock_is_local, clock = clock is None, clock or Clock()
+    clock = clock or Clock()
     any_callbacks = any(sample.rows.shard.group.gather(bool(callbacks)))
     began = clock.elapsed()
     state = expectation(sample, mixture)
@@ -205,8 +205,6 @@ def fit_em(
                 sentence = f"the log-likelihood rose by less than tol={tol:g} per row"
                 return replace(result, stop_reason=StopReason(sentence, StopKind.CONVERGED))
     except KeyboardInterrupt:
-        if clock_is_local:  # no caller could raise it
-            raise
         clock.interrupt()
         return replace(result, stop_reason=clock.stop_reason() if clock.expired() else RUNNING)
     return replace(result, stop_reason=StopReason(f"max_iter={max_iter} iterations were done", StopKind.MAX_ITER))
