@@ -21,11 +21,11 @@ from mercer.clock import Clock, StopKind, StopReason
 from mercer.engine import Sample
 from mercer.mixture.em import Mixture
 from mercer.mixture.experts import NoExperts
-from mercer.mixture.features import Features, all_columns
+from mercer.mixture.features import Features
 from mercer.mixture.fit import MixtureSettings, k_means
 from mercer.mixture.gates import Floor, make_gates
 from mercer.mixture.n_components import ChosenSize
-from mercer.mixture.output_weights import local_inputs
+from mercer.mixture.output_weights import local_features
 from mercer.progress import report_step
 from mercer.selection.evidence_search import relevances
 
@@ -166,7 +166,7 @@ class GateSearch:
         if self.shares:
             losses = (0.5 * (1 + table.Y) - shares_without(A, 0.5 * (1 + table.Y), table.weight)).square().sum(1)
             return GateTrial(0.0, width, losses, table.weight, centres)
-        phi = (A[:, None] * local_inputs(table.X.T, self.linear)).flatten(0, 1).T
+        phi = local_features(A, table.X.T, self.linear).T
         f = leave_one_out_values(phi, table.Y, table.weight, self.penalties)
         misfit = (1 - table.Y * f).clamp(min=0.0) if self.classes else table.Y - f
         losses = misfit.square().sum(2)  # L × n
@@ -214,9 +214,8 @@ class TrialRows:
 
     @classmethod
     def of(cls, sample: Sample) -> TrialRows:
-        alive = torch.as_tensor(sample.alive, device=sample.weight.device)
-        X = all_columns(sample).T[alive]
-        return cls(X, sample.Y[alive].double(), sample.weight[alive].double())
+        X = sample.rows.take(torch.arange(sample.rows.n_rows)).double()
+        return cls(X, sample.Y.double(), sample.weight.double())
 
 
 def correlations(table: TrialRows) -> Tensor:
@@ -239,7 +238,9 @@ def mean_distance(U: Tensor) -> float:
 
 def located_size(sample: Sample, form: GateSearch, rng: np.random.Generator) -> ChosenSize:
     """Select gates, size and penalty on the first process for all."""
-    part = trial_sample(sample, rng, form.setting.clock)
+    seconds = form.setting.clock.seconds
+    most = TRIAL_ROWS if seconds is None else int(np.clip(400 * seconds, 100, TRIAL_ROWS))
+    part = sample.part(sample.draw(most, rng))
 
     def select() -> tuple[ChosenSize, dict[str, Any]]:
         mixture, penalty, results = form.best(part, rng)
@@ -268,9 +269,3 @@ def doubled_sizes(most: int) -> list[int]:
     while sizes[-1] < most:
         sizes.append(min(2 * sizes[-1], most))
     return sizes
-
-
-def trial_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sample:
-    """The rows of the trials: at most `TRIAL_ROWS`, fewer within a time budget, that together weigh as much as all."""
-    most = TRIAL_ROWS if clock.seconds is None else int(np.clip(400 * clock.seconds, 100, TRIAL_ROWS))
-    return sample.part(sample.draw(most, rng))

@@ -32,7 +32,7 @@ from mercer.preprocessing.read import TableData, read, read_new
 from mercer.preprocessing.validate import checked_targets, host, penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.progress import step_callbacks, with_progress
 
-#: Names of scikit-learn.
+#: Names of options in scikit-learn, and ours.
 ALIASES = {"diag": "diagonal", "kmeans": "k-means++", "random_from_data": "random"}
 #: Largest number of rows with leave-one-out residuals.
 LEFT_OUT_ROWS = 2000
@@ -231,12 +231,12 @@ class MixtureEstimator(BaseKernelEstimator):
 
     def _setting(self, ridge: float, variance: Tensor, clock: Clock, n_classes: int) -> MixtureSettings:
         return MixtureSettings(
-            kind=_canonical(self.covariance_type),
+            kind=ALIASES.get(self.covariance_type, self.covariance_type),
             floor=self.covariance_floor,
             n_init=self.n_init,
             max_iter=self.max_iter,
             tol=self.tol,
-            init=_canonical(self.init),
+            init=ALIASES.get(self.init, self.init),
             callbacks=step_callbacks("EM", self.max_iter, lambda result: len(result.path) - 1),
             variance=variance,
             ridge=ridge,
@@ -333,11 +333,6 @@ def _inputs(given: TableData, plan: Plan, scale_inputs: bool | str) -> tuple[Inp
         largest = scale.max()  # divided out first, so that no square overflows
         inputs = replace(inputs, scale=np.full_like(scale, largest * np.sqrt(np.mean((scale / largest) ** 2))))
     return inputs, torch.as_tensor((scale / inputs.scale) ** 2)
-
-
-def _canonical(name: str) -> str:
-    """Our name of an option that scikit-learn names differently."""
-    return ALIASES.get(name, name)
 
 
 def gate_probabilities(mixture: Mixture) -> Callable[[Tensor], Tensor]:

@@ -58,6 +58,11 @@ def local_inputs(x: Tensor, linear: bool) -> Tensor:
     return torch.cat([ones, x]) if linear else ones
 
 
+def local_features(A: Tensor, x: Tensor, linear: bool) -> Tensor:
+    """The features φ of a row: its activations, or its activations times 1 and every input (kq × n)."""
+    return (A[:, None] * local_inputs(x, linear)).flatten(0, 1)
+
+
 def least_squares(sample: Sample, mixture: Mixture, ridge: float, linear: bool = False) -> Tensor:
     """Output weights (k × q × p): ŵ = (ΦᵀΦ + λI)⁻¹Φᵀy, the second step of two-step training (section 2.2.1).
 
@@ -65,7 +70,7 @@ def least_squares(sample: Sample, mixture: Mixture, ridge: float, linear: bool =
     """
 
     def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        phi = (A[:, None] * local_inputs(x, linear)).flatten(0, 1)
+        phi = local_features(A, x, linear)
         weighted = phi * w
         return weighted @ phi.T, weighted @ y.T
 

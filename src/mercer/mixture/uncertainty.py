@@ -29,7 +29,7 @@ from mercer.engine import Sample
 from mercer.linalg import cholesky
 from mercer.mixture.em import FAR, Mixture, posterior
 from mercer.mixture.features import all_columns
-from mercer.mixture.output_weights import local_inputs, reduce_activations
+from mercer.mixture.output_weights import local_features, reduce_activations
 from mercer.parts import require
 
 #: Most output weights whose covariance is kept, 32 MB of numbers.
@@ -67,7 +67,7 @@ def weight_posterior(
         return WeightPosterior(np.empty((0, 0)), 0.0, reach)
 
     def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor]:
-        phi = activations(A, x, linear)
+        phi = local_features(A, x, linear)
         return ((phi * (curvature * w)) @ phi.T,)
 
     (G,) = reduce_activations(sample, mixture, statistic, width=2 * R)
@@ -76,11 +76,6 @@ def weight_posterior(
     factor = cholesky(precision)[0]
     used = torch.cholesky_solve(G, factor).diagonal().sum() / (curvature * max(sample.total_weight, 1.0))
     return WeightPosterior(factor.cpu().numpy(), float(used.clamp(0.0, 1.0 / curvature)), reach)
-
-
-def activations(A: Tensor, x: Tensor, linear: bool) -> Tensor:
-    """The features φ of a row: p(j | x), or p(j | x) times 1 and every input (R × n)."""
-    return (A[:, None] * local_inputs(x, linear)).flatten(0, 1)
 
 
 def gate_distance(mixture: Mixture) -> Callable[[Tensor], Tensor]:
@@ -116,7 +111,7 @@ class _GateUncertainty:
             log_gates, L = mixture.log_gates(), torch.as_tensor(factor, device=mixture.gates.weights.device)
 
             def answer(x: Tensor) -> Tensor:
-                phi = activations(posterior(log_gates(x))[0], x, self._linear)
+                phi = local_features(posterior(log_gates(x))[0], x, self._linear)
                 return torch.linalg.solve_triangular(L, phi, upper=False).square().sum(0, keepdim=True)
 
             return answer
@@ -129,6 +124,8 @@ class UncertainMixture(_GateUncertainty, UncertainRegressor):
 
     mixture_: Any
     _local_means: ClassVar[bool]
+    #: The root mean square of the scale at the centres of the gates, weighted by their shares, 1 × p.
+    _typical_scale: Callable[[], np.ndarray]
 
     def _noise_and_model(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         h = min(self._known_posterior().leverage, 0.5)
@@ -136,10 +133,6 @@ class UncertainMixture(_GateUncertainty, UncertainRegressor):
         deviation, variance = self._score_deviation(), self._variance(X)
         size = deviation * self._values_and_scale(X)[1]
         return size / np.sqrt(whole), np.sqrt(variance / whole) * deviation * self._typical_scale()
-
-    def _typical_scale(self) -> np.ndarray:
-        """The root mean square of the scale at the centres of the gates, weighted by their shares, 1 × p."""
-        raise NotImplementedError
 
 
 class UncertainClasses(_GateUncertainty, ClassUncertaintyMixin):
