@@ -302,10 +302,10 @@ def largest_map(
     index: np.ndarray,
     plan: Plan,
     clock: Clock,
-    rank: int | None = None,
-    tol: float | None = None,
+    rank: int | None,
+    tol: float | None,
 ) -> tuple[np.ndarray, EmpiricalMap]:
-    """Make the map of these rows or, within a time clock, of as many of the first of them as there is time for."""
+    """Make the map of these rows or, within a time budget, of as many of the first of them as there is time for."""
     n = len(index) if clock.seconds is None else min(FIRST_ROWS, len(index))
     while True:
         began = clock.elapsed()

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from mercer.clock import Clock, StopKind, StopReason
 from mercer.data import Group
-from mercer.data.shard import ONE_PROCESS
 from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.ensemble import EnsembleMember
 from mercer.empirical.kernel_map import affordable_growth
@@ -49,9 +48,9 @@ class Training:
     c: float
     lam: float
     seeds: np.ndarray
-    n_jobs: int | None = None
-    clock: Clock = field(default_factory=Clock)
-    group: Group = ONE_PROCESS  # each of its processes trains a share of the members, on rows that all of them have
+    n_jobs: int | None
+    clock: Clock
+    group: Group  # each of its processes trains a share of the members, on rows that all of them have
 
     def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], StopReason | None]:
         """Train all members of all problems; the reason names what the time budget left undone, if anything."""

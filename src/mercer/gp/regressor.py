@@ -391,16 +391,16 @@ class SparseGPRegressor(InducingDistances, UncertainRegressor, SparseGP):
         plan = make_plan(source.n_rows, self.device, "float64", self.memory_limit)
         rows, Y = self.inputs_.rows(source, plan), Y.to(plan.device)
         data = Sample(rows, Y, torch.ones(len(Y), dtype=torch.float64, device=plan.device), plan)
-        if approximation.dense:
-            value = log_evidence(kernel, float(noise[0]), rows.take(np.arange(len(Y))).double(), Y)[0]
-            return value - len(Y) * _log_unit(self._loss(), self.targets_)
+        loss, variance = self._loss(), float(noise[0])
         basis = torch.as_tensor(model.posterior.basis).to(plan.device, plan.dtype)
-        if self._loss().quadratic:
-            value = sparse_posterior(kernel, float(noise[0]), basis, data, approximation)[1]
+        if approximation.dense:
+            value = log_evidence(kernel, variance, rows.take(np.arange(len(Y))).double(), Y)[0]
+        elif loss.quadratic:
+            value = sparse_posterior(kernel, variance, basis, data, approximation)[1]
         else:
-            evidence = StochasticEvidence(Likelihood.of(self._loss()))
-            value = evidence.posterior(data, Point(kernel, float(noise[0]), basis), np.random.default_rng(0))[1]
-        return value - len(Y) * _log_unit(self._loss(), self.targets_)
+            evidence = StochasticEvidence(Likelihood.of(loss))
+            value = evidence.posterior(data, Point(kernel, variance, basis), np.random.default_rng(0))[1]
+        return value - len(Y) * _log_unit(loss, self.targets_)
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
