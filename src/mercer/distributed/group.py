@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from mercer.data.shard import Group
@@ -60,8 +61,6 @@ class ProcessGroup(Group):
     def __init__(
         self, rank: int, size: int, store: Any, timeout: float, backend: str = "gloo", secret: bytes | None = None
     ) -> None:
-        import torch.distributed as dist
-
         self.rank = rank
         self.size = size
         self.timeout = timeout
@@ -97,8 +96,6 @@ class ProcessGroup(Group):
 
     def close(self) -> None:
         """Leave the group."""
-        import torch.distributed as dist
-
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -111,8 +108,6 @@ class ProcessGroup(Group):
     def sum(self, value: Tensor) -> Tensor:
         if self._alone:
             return value
-        import torch.distributed as dist
-
         sent = value.detach().to(self._device, copy=True).contiguous()
         self._run(lambda: dist.all_reduce(sent), sent)
         return sent.to(value.device)
@@ -199,16 +194,12 @@ class ProcessGroup(Group):
 
     def _broadcast(self, value: Tensor) -> Tensor:
         """Return the tensor of the first process."""
-        import torch.distributed as dist
-
         sent = value.detach().to(self._device, copy=True).contiguous()
         self._run(lambda: dist.broadcast(sent, 0), sent)
         return sent.to(value.device)
 
     def _all_gather(self, value: Tensor) -> list[bytes]:
         """Return the bytes of all processes, the same number from each."""
-        import torch.distributed as dist
-
         sent = value.to(self._device)
         found = [torch.empty_like(sent) for _ in range(self.size)]
         self._run(lambda: dist.all_gather(found, sent), sent)
@@ -292,12 +283,10 @@ def open_store(host: str, timeout: float = 600.0) -> Any:
     It lives as long as it is referenced. If no interface of this machine has the address, because a network translates
     it, the store listens at all interfaces.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
     limit = timedelta(seconds=timeout)
     listener = _listening(host)
     port = listener.getsockname()[1]
-    store = TCPStore(
+    store = dist.TCPStore(  # type: ignore[attr-defined]
         host, port, is_master=True, wait_for_workers=False, timeout=limit, master_listen_fd=listener.fileno()
     )
     listener.detach()  # the store closes it
@@ -318,9 +307,8 @@ def signed_store(store: Any, signature: Signature) -> Any:
 
     gloo keeps the addresses of the processes there.
     """
-    from torch.distributed import Store  # type: ignore[attr-defined]
 
-    class SignedStore(Store):
+    class SignedStore(dist.Store):  # type: ignore[name-defined]
         def set(self, key: str, value: Any) -> None:
             body = value.encode() if isinstance(value, str) else bytes(value)
             store.set(key, signature.signed(body, "store", key))
@@ -351,9 +339,8 @@ def signed_store(store: Any, signature: Signature) -> Any:
 
 def reach_store(host: str, port: int, timeout: float) -> Any:
     """Connect to the store of another process."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
+    limit = timedelta(seconds=timeout)
+    return dist.TCPStore(host, port, is_master=False, timeout=limit)  # type: ignore[attr-defined]
 
 
 def environment_store(rank: int, size: int, timeout: float) -> Any:
