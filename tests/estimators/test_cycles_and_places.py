@@ -136,6 +136,7 @@ def test_effects_of_a_latitude_are_mean_predictions() -> None:
         ({"cyclic_features": ["hour"]}, "cyclic_features must be None or a dictionary of positive periods"),
         ({"cyclic_features": {"minute": 60}}, "cyclic_features must be of the columns"),
         ({"cyclic_features": {7: 60}}, "cyclic_features must be names or numbers of 4 columns, got 7"),
+        ({"cyclic_features": {True: 60}}, "cyclic_features must be names or numbers of 4 columns, got True"),
         ({"cyclic_features": {"town": 3}}, "column 'town' of X must be of numbers where it is a cycle or a place"),
         ({"spherical_features": ["lat", "lon"]}, "spherical_features must be None or 'from_names' or pairs"),
         ({"spherical_features": [("lat", "lng")]}, "spherical_features must be of the columns"),

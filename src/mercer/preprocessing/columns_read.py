@@ -201,7 +201,7 @@ def column_index(entry: Any, names: Sequence[str], parameter: str) -> int:
         require(entry in names, parameter, f"of the columns {list(names)[:20]}", entry)
         return list(names).index(entry)
     n = len(names)
-    inside = isinstance(entry, Integral) and -n <= int(entry) < n
+    inside = isinstance(entry, Integral) and not isinstance(entry, bool) and -n <= int(entry) < n
     require(inside, parameter, f"names or numbers of {n} columns", entry)
     return int(entry) % n
 
