@@ -29,6 +29,11 @@ def component(cls: type) -> Any:
     return dataclass(eq=False, repr=False)(cls)
 
 
+def is_auto(choice: Any) -> bool:
+    """Whether a parameter is "auto"; arrays and components compare otherwise."""
+    return isinstance(choice, str) and choice == "auto"
+
+
 class Component(BaseEstimator):
     """A component with parameters; concrete classes have a `short_name` by which users may choose them.
 

@@ -19,6 +19,8 @@ from mercer.progress import without_progress
 
 #: Rows up to which a model is calibrated by refits in folds, and the number of folds.
 FOLDED_ROWS, N_FOLDS = 1000, 5
+#: Rows at most that have leave-one-out predictions.
+LEFT_OUT_ROWS = 2000
 #: With more rows, a single refit holds out about a tenth of them, at most this many.
 HELD_OUT_ROWS = 2000
 #: Refits of many rows where row groups are held out: a tenth of the rows would be too few groups.

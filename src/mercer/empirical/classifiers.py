@@ -21,6 +21,7 @@ from mercer.empirical.learners import ClassLearner, MemberLearner
 from mercer.empirical.problem import MULTICLASS, class_pairs
 from mercer.empirical.training import Trained
 from mercer.empirical.uncertainty import UncertainVotes
+from mercer.parts import is_auto
 from mercer.progress import step_callbacks
 
 #: Training rows that fit the temperature if there is no time to train again: enough for two digits.
@@ -135,7 +136,7 @@ class MHKSClassifier(EnsembleClassifier):
     subset_size: Annotated[Any, ROWS | sequence_of(ROWS)] = 500
 
     def _candidates(self) -> ParameterGrid:
-        kernels = self.kernel if isinstance(self.kernel, str) and self.kernel == "auto" else [self.kernel]
+        kernels = self.kernel if is_auto(self.kernel) else [self.kernel]
         return ParameterGrid(kernels, self._penalty(), subset_size=self.subset_size, merged=True)
 
 

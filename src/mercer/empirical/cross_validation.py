@@ -18,6 +18,7 @@ from mercer.empirical.learners import LARGEST_COUPLING, Grid, MemberLearner, cou
 from mercer.empirical.problem import MemberProblem
 from mercer.engine import Sample
 from mercer.kernels import Gaussian, Kernel, Linear
+from mercer.parts import is_auto
 from mercer.preprocessing.validate import penalty_in_units, warn_of_small_weights
 from mercer.selection.evidence_search import relevances
 
@@ -66,7 +67,7 @@ class ParameterGrid:
 
         Weights of the sample are divided by `unit`. Machines of pairs of classes share the choice.
         """
-        automatic = {name for name in ("kernels", "c", "coupling") if _is_auto(getattr(self, name))}
+        automatic = {name for name in ("kernels", "c", "coupling") if is_auto(getattr(self, name))}
         automatic -= {"coupling"} if self.merged else set()
         if not automatic:
             return self, []
@@ -92,10 +93,10 @@ class ParameterGrid:
         part = sample.part(sample.draw(limit, rng))
         part = replace(part, weight=part.weight * (sample.weight.sum() / part.weight.sum()))
         sets = None
-        if not _is_auto(self.kernels):
+        if not is_auto(self.kernels):
             kernels = resolve_kernels(self.kernels, mean_distance(part.rows, part.weight, rng))
             sets = [("given", kernels)]
-        couplings = self.couplings_tried if _is_auto(self.coupling) else several(self.coupling)
+        couplings = self.couplings_tried if is_auto(self.coupling) else several(self.coupling)
         penalties = [c for c in PENALTIES if c >= LEAST_OF_CLASSES or not self.classes]
         if not isinstance(self.c, str):
             penalties = [float(c) / unit for c in several(self.c)]
@@ -115,10 +116,6 @@ class ParameterGrid:
     def couplings(self, n_kernels: int) -> list[float]:
         """The values of λ; a single kernel has no coupling."""
         return [min(float(lam), LARGEST_COUPLING) for lam in several(self.coupling)] if n_kernels > 1 else [0.0]
-
-
-def _is_auto(choice: Any) -> bool:
-    return isinstance(choice, str) and choice == "auto"
 
 
 def several(choice: Any) -> list[Any]:

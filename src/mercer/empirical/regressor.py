@@ -9,7 +9,7 @@ import torch
 
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.intervals import Intervals
-from mercer.base.out_of_fold import FOLDED_ROWS, leverages
+from mercer.base.out_of_fold import FOLDED_ROWS, LEFT_OUT_ROWS, leverages
 from mercer.clock import Clock
 from mercer.empirical.cross_validation import ParameterGrid
 from mercer.empirical.ensemble import MemberEnsemble
@@ -19,9 +19,6 @@ from mercer.empirical.training import Trained
 from mercer.empirical.uncertainty import UncertainMembers
 from mercer.engine.plan import Sample
 from mercer.progress import step_callbacks
-
-#: Largest number of rows with leave-one-out residuals.
-LEFT_OUT_ROWS = 2000
 
 
 @estimator_dataclass

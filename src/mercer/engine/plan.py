@@ -27,7 +27,7 @@ from mercer.data import RowSource, TensorRows
 from mercer.data.row_groups import RowGroups
 from mercer.data.shard import ONE_PROCESS, Group
 from mercer.data.source import WeightedRows
-from mercer.parts import as_float, require
+from mercer.parts import as_float, is_auto, require
 
 Result = TypeVar("Result")
 #: Elements of a CPU tile: measured best near 2 MiB in float32, what the second-level caches of a few cores hold.
@@ -251,7 +251,7 @@ def make_plan(
     torch.float64
     """
     where = chosen_device(device)
-    if isinstance(dtype, str) and dtype == "auto":
+    if is_auto(dtype):
         tiles = torch.float32 if where.type != "cpu" or n_rows > FLOAT64_ROWS else torch.float64
     else:
         tiles = getattr(torch, str(dtype).removeprefix("torch."), None)  # type: ignore[assignment]
@@ -275,7 +275,7 @@ def _bytes(limit: Any) -> float:
 
 def chosen_device(choice: Any) -> torch.device:
     """The device for "auto", a name or a torch device; "auto" takes CUDA where torch finds it."""
-    if isinstance(choice, str) and choice == "auto":
+    if is_auto(choice):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(choice)

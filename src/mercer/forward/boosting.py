@@ -41,7 +41,7 @@ from mercer.forward.task import FittedMember, Task
 from mercer.forward.uncertainty import UncertainDecisions, UncertainExpansions
 from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Logistic, Loss
-from mercer.parts import require, warn
+from mercer.parts import is_auto, require, warn
 from mercer.preprocessing.monotonic import has_signs
 from mercer.preprocessing.read import TableData
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
@@ -160,7 +160,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     )
 
     def _selects_kernels(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
+        return is_auto(self.kernel) and self.scale_inputs is True
 
     def _encodes_twice(self, n_rows: int) -> bool:
         """Whether categories get two encodings, with one selection each: if the rows allow only one selection."""

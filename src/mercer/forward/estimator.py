@@ -49,7 +49,7 @@ from mercer.forward.task import (
 )
 from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.losses import Loss, Squared
-from mercer.parts import require
+from mercer.parts import is_auto, require
 from mercer.preprocessing.columns_read import HeldRows
 from mercer.preprocessing.duplicates import fitting_group, merge_duplicate_inputs, plan_for
 from mercer.preprocessing.inputs import Targets
@@ -327,7 +327,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         all_rows = None if data.shard.divided or not holds_out else normalise_weights(data, noise, self.regularization)
         data, Y, validation_rows = self._validation_split(data, targets, Y, X_val, y_val, holds_out, rng)
         data = normalise_weights(data, noise, self.regularization)
-        free_dtype = isinstance(self.dtype, str) and self.dtype == "auto"
+        free_dtype = is_auto(self.dtype)
         free_penalty = isinstance(self.regularization, str)
         task = Task(
             data, targets, Y, plan, loss, Selection([]), validation_rows, self._pairwise, free_dtype, free_penalty,
@@ -471,7 +471,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class, or the labels, of each row."""
-        return self._answers(X, self.targets_.decode)
+        return self._answers(X, lambda values: self.targets_.decode(values))  # asked for once the model is fitted
 
     def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         values = self._answers(X, np.asarray)

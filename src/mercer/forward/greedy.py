@@ -45,7 +45,7 @@ from mercer.forward.stopping import (
 from mercer.forward.task import Task
 from mercer.forward.uncertainty import UncertainDecisions, UncertainExpansions
 from mercer.losses import Loss
-from mercer.parts import require
+from mercer.parts import is_auto, require
 from mercer.preprocessing.inputs import RealTargets, Targets
 from mercer.preprocessing.read import TableData
 from mercer.selection.kernel_choice import ChosenKernel, choose_kernel
@@ -306,7 +306,7 @@ def _choose_family(
     family = named_family(kernel)
     if family is None:
         chosen = choose_kernel(sample, kernel, regularization, n_rows, rng, seconds)
-        if not (isinstance(kernel, str) and kernel == "auto"):
+        if not is_auto(kernel):
             return chosen
         family = family_of(chosen.kernel)
     plain = plain_start(family, spread_rows(sample))

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from mercer.base.calibration import class_indices
-from mercer.base.out_of_fold import FOLDED_ROWS, LARGEST, N_FOLDS, leverages, out_of_fold
+from mercer.base.out_of_fold import FOLDED_ROWS, LARGEST, LEFT_OUT_ROWS, N_FOLDS, leverages, out_of_fold
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.forward.loop import ForwardFit
 from mercer.forward.path import FittedExpansion
-from mercer.forward.solve.exact import LEFT_OUT_ROWS, AllRows
+from mercer.forward.solve.exact import AllRows
 
 #: Rows predicted at least where memory is short.
 MIN_ROWS = 50

@@ -29,7 +29,7 @@ from mercer.gp.model import FittedGP
 from mercer.gp.search import FinalPass, SparseSearch, best_family
 from mercer.gp.task import GPTask
 from mercer.kernels import Gaussian, Kernel, Scaled, as_kernel
-from mercer.parts import require
+from mercer.parts import is_auto, require
 from mercer.preprocessing.duplicates import MERGED_ROWS, agreed_plan, collect_small_table, exact_sums, fitting_group
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData, read, read_new
@@ -221,7 +221,7 @@ class SparseGP(BaseKernelEstimator):
         return approximation
 
     def _chooses(self) -> bool:
-        return isinstance(self.approximation, str) and self.approximation == "auto"
+        return is_auto(self.approximation)
 
     @abstractmethod
     def _automatic(self) -> str:
@@ -245,7 +245,7 @@ class SparseGP(BaseKernelEstimator):
 
     def _plain_kernel(self) -> Kernel:
         """The kernel before tuning."""
-        return as_kernel("gaussian" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel)
+        return as_kernel("gaussian" if is_auto(self.kernel) else self.kernel)
 
     def _choosing_kernel(self) -> Kernel:
         """The kernel by which rows are chosen before tuning."""
@@ -262,7 +262,7 @@ class SparseGP(BaseKernelEstimator):
 
         `latent` makes a kernel for standardised targets one for latent functions.
         """
-        if self._tunes() and isinstance(self.kernel, str) and self.kernel == "auto":
+        if self._tunes() and is_auto(self.kernel):
             return best_family(task, evidence, latent, self.ard, self.tuning_rows, free, self.length_scale_prior)
         return self._plain_start(task, latent)
 
@@ -290,7 +290,7 @@ class SparseGP(BaseKernelEstimator):
         """Code the rows for the kernel; `relative` weights are divided by their mean, so their unit is irrelevant."""
         if relative:
             given = replace(given, weight=unit_weights(given.weight, given.shard)[0])
-        automatic = isinstance(self.dtype, str) and self.dtype == "auto"
+        automatic = is_auto(self.dtype)
         dtype = "float64" if approximation.dense and automatic else self.dtype
         plan = exact_sums(agreed_plan(given, self, dtype), given, dtype)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=isinstance(self.kernel, str))

@@ -46,7 +46,7 @@ from mercer.gp.svgp import Likelihood, StochasticEvidence
 from mercer.gp.task import GPTask
 from mercer.kernels import Gaussian, Kernel, Linear, Scaled, Sum
 from mercer.losses import FAR_MEANS, Loss, Poisson, Squared
-from mercer.parts import require, require_integer
+from mercer.parts import is_auto, require, require_integer
 from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import PositiveTargets, RealTargets
 from mercer.preprocessing.read import TableData, read_new
@@ -264,7 +264,7 @@ class SparseGPRegressor(InducingDistances, UncertainRegressor, SparseGP):
         if family is not None:
             return plain_start(family, spread_rows(task.data), self.ard, task.approximation.bound), plain_noise
         kernel, noise = self._tuned(task, task.data, min(FAMILY_ROWS, self.tuning_rows))
-        if not (isinstance(self.kernel, str) and self.kernel == "auto"):
+        if not is_auto(self.kernel):
             return kernel, max(noise, plain_noise)
         plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard, task.approximation.bound)
         if task.clock.unlimited and noise < LITTLE_NOISE and family_of(kernel) is Gaussian:

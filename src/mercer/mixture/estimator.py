@@ -25,7 +25,7 @@ from mercer.mixture.features import all_columns, columns
 from mercer.mixture.fit import MixtureSettings, fit_mixture
 from mercer.mixture.gates import COVARIANCES, column_variances, rounding_variance
 from mercer.mixture.n_components import ChosenSize, Trials, chosen_size
-from mercer.parts import require
+from mercer.parts import is_auto, require
 from mercer.preprocessing.duplicates import MERGED_ROWS, collect_small_table, fitting_group, merged
 from mercer.preprocessing.inputs import InputMap, code_targets, standardised
 from mercer.preprocessing.read import TableData, read, read_new
@@ -34,8 +34,6 @@ from mercer.progress import step_callbacks, with_progress
 
 #: Names of options in scikit-learn, and ours.
 ALIASES = {"diag": "diagonal", "kmeans": "k-means++", "random_from_data": "random"}
-#: Largest number of rows with leave-one-out residuals.
-LEFT_OUT_ROWS = 2000
 
 
 @dataclass(eq=False, repr=False)
@@ -226,7 +224,7 @@ class MixtureEstimator(BaseKernelEstimator):
 
     def _plan(self, n_rows: int) -> Plan:
         """Plan of the work: rows in `dtype`; densities and sums are always float64, since they cancel."""
-        held = "float64" if isinstance(self.dtype, str) and self.dtype == "auto" else self.dtype
+        held = "float64" if is_auto(self.dtype) else self.dtype
         return make_plan(n_rows, self.device, held, self.memory_limit)
 
     def _setting(self, ridge: float, variance: Tensor, clock: Clock, n_classes: int) -> MixtureSettings:

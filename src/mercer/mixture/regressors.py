@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.intervals import Intervals
-from mercer.base.out_of_fold import FOLDED_ROWS
+from mercer.base.out_of_fold import FOLDED_ROWS, LEFT_OUT_ROWS
 from mercer.base.parameters import AUTO, integer, literal, number
 from mercer.engine import Sample
 from mercer.mixture.closed_form import (
@@ -27,7 +27,6 @@ from mercer.mixture.closed_form import (
 )
 from mercer.mixture.em import EMResult, Mixture
 from mercer.mixture.estimator import (
-    LEFT_OUT_ROWS,
     MixtureEstimator,
     MixtureRefits,
     conditional_mean,

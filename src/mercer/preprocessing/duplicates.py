@@ -22,6 +22,7 @@ from mercer.data import UNDIVIDED, ArrayRows, Group, Runs
 from mercer.data.hashes import has_copies, hash_ranks, hash_rows, hash_targets
 from mercer.data.shard import ONE_PROCESS
 from mercer.engine import Plan, make_plan
+from mercer.parts import is_auto
 from mercer.preprocessing.read import TableData
 
 #: Tables of at most this many rows are sorted and their copies merged: a weight of 2 then equals the row twice.
@@ -175,7 +176,7 @@ def exact_sums(plan: Plan, data: TableData, dtype: Any) -> Plan:
     Products of float32 tiles are rounded block by block, and blocks depend on which process holds which rows. That
     rounding is large enough to change the choice of basis vectors, so the model would depend on the placement of rows.
     """
-    automatic = isinstance(dtype, str) and dtype == "auto"
+    automatic = is_auto(dtype)
     if data.shard.divided and automatic and plan.device.type == "cpu":
         return replace(plan, dtype=torch.float64)
     return plan

@@ -21,7 +21,7 @@ from mercer.engine.plan import generator
 from mercer.evidence.coordinates import Point
 from mercer.evidence.exact import left_out, log_evidence
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
-from mercer.parts import require, require_integer, require_number
+from mercer.parts import is_auto, require, require_integer, require_number
 from mercer.selection.evidence_search import LENGTH, NOISE_BOUNDS, OUTER, EvidenceSearch
 
 #: Seconds of a search on a thousand rows on a slow machine; other searches take time as the cube of their rows.
@@ -171,7 +171,7 @@ def tune_kernel(
 def _require_numbers(n_rows: Any, ard: Any, restarts: Any, max_iter: Any, tol: Any) -> None:
     for name, value, least in (("n_rows", n_rows, 2), ("restarts", restarts, 0), ("max_iter", max_iter, 1)):
         require_integer(name, value, least)
-    known = isinstance(ard, bool | np.bool_) or (isinstance(ard, str) and ard == "auto")
+    known = isinstance(ard, bool | np.bool_) or is_auto(ard)
     require(known, "ard", "True, False or 'auto'", ard)
     require_number("tol", tol, "a finite number of at least 0", 0.0)
 

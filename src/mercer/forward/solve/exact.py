@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.base.out_of_fold import LEFT_OUT_ROWS
 from mercer.clock import Clock
 from mercer.codegen.compiled import thin_product
 from mercer.data import spaced_rows
@@ -53,8 +54,8 @@ from mercer.linalg.cholesky import solve_lower
 from mercer.parts import component
 from mercer.selection.likelihood import KernelLikelihood
 
-#: Rows of leave-one-out predictions at most, and folds of row groups that are left out.
-LEFT_OUT_ROWS, GROUP_FOLDS = 2000, 10
+#: Folds of row groups that are left out.
+GROUP_FOLDS = 10
 #: Rows on a CPU from which a float32 factor, if it suffices, preconditions conjugate gradients in float64, in half the
 #: time of a float64 factor.
 FLOAT32_FACTOR_ROWS = 2500
