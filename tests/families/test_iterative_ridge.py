@@ -108,13 +108,13 @@ def test_a_preconditioner_is_the_inverse_of_its_matrix_with_and_without_rows(n, 
     K, ridge, outs = kernel(X, X), 0.1 / weight, [torch.arange(fold, n, 10) for fold in range(sets)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(iterative, "BLOCK_ROWS", size)
-        found, blocks = NystroemPreconditioner.of(K, K.__getitem__, ridge, outs), neighbour_blocks(K)
+        found, blocks = NystroemPreconditioner.of(K, K.__getitem__, ridge, outs, 30), neighbour_blocks(K)
         assert sorted(blocks[blocks < n].tolist()) == list(range(n))
         assert blocks.shape[1] <= size
         assert bool(((blocks < n).sum(1) >= blocks.shape[1] - 1).all())
         rest = torch.ones(n, dtype=torch.bool)
         rest[torch.cat(outs)] = False
-        B = nystroem_factor(K.__getitem__, rest.nonzero()[:, 0])
+        B = nystroem_factor(K.__getitem__, rest.nonzero()[:, 0], 30)
     near = (blocks[:, :, None] == torch.arange(n)).any(1).double()
     P = B @ B.T + (K - B @ B.T + ridge.diag()) * (near.T @ near)
     for number, out in enumerate(outs, 1):
@@ -134,8 +134,8 @@ def test_no_nystroem_row_is_left_out_by_a_fold():
     X, _, weight = table(300, 1, 0)
     K, asked = Matern12(2.0)(X, X), []
     outs = [torch.arange(fold, 300, 30) for fold in range(2)]
-    NystroemPreconditioner.of(K, lambda rows: asked.append(rows) or K[rows], 0.1 / weight, outs)
-    assert len(asked[0]) == int(iterative.NYSTROEM_PER_ROOT * 280**0.5)
+    NystroemPreconditioner.of(K, lambda rows: asked.append(rows) or K[rows], 0.1 / weight, outs, 30)
+    assert len(asked[0]) == 30
     assert not set(asked[0].tolist()) & set(torch.cat(outs).tolist())
 
 

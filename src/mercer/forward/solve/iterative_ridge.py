@@ -35,10 +35,10 @@ ROUNDING_SHARE = 0.3
 #: Norm of the error of a kernel matrix computed in float32, per row and in units of the resolution: 0.12 to 0.24 for
 #: the selected kernels on 3000 normal rows of eight inputs.
 FLOAT32_ERROR = 0.25
-#: Rows of the Nyström approximation, in units of √n, and rows of a block at most. A step takes time in proportion to
-#: n², the approximation to the square of its rows; three times as many rows need half of the steps
-#: (`docs/ablations.md`).
-NYSTROEM_PER_ROOT, BLOCK_ROWS = 5, 125
+#: Rows of the Nyström approximation, in units of √n times the root of a step's time: a step reads n² numbers, and
+#: `READ_COLUMNS` right-hand sides take as long again. The approximation takes time in proportion to the square of its
+#: rows; three times as many rows need half of the steps (`docs/ablations.md`). Blocks have so many rows at most.
+NYSTROEM_PER_ROOT, READ_COLUMNS, BLOCK_ROWS = 5, 32, 125
 
 
 def iterative_folds(n: int, p: int) -> int | None:
@@ -149,10 +149,11 @@ def iterative_ridge(
     """
     system = FoldedSystem(K, ridge, y, folds)
     control = StepControl(system, expired)
+    n_rows = nystroem_rows(len(y), system.right_hand_side.shape[1])
     found = conjugate_gradients(
         system.apply,
         system.right_hand_side,
-        precondition=NystroemPreconditioner.of(K, rows_of, ridge, system.folds).solve,
+        precondition=NystroemPreconditioner.of(K, rows_of, ridge, system.folds, n_rows).solve,
         tol=control.tol,
         max_iter=control.max_iter,
         callback=control.ends,
@@ -169,7 +170,7 @@ def iterative_ridge(
 class NystroemPreconditioner:
     """P⁻¹ = Δ⁻¹ − YYᵀ for all rows, and P⁻¹ without the rows of each fold.
 
-    The Nyström approximation BBᵀ from `NYSTROEM_PER_ROOT` √n rows captures the smooth part of K; the remainder is large
+    The Nyström approximation BBᵀ from some of the rows captures the smooth part of K; the remainder is large
     between near rows only. So K + D ≈ P = BBᵀ + Δ, where Δ is the block diagonal of K − BBᵀ + D (Snelson and
     Ghahramani, "Local and global sparse Gaussian process approximations", AISTATS 2007), inverted by Woodbury's
     identity.
@@ -190,9 +191,9 @@ class NystroemPreconditioner:
 
     @classmethod
     def of(
-        cls, K: Tensor, rows_of: Callable[[Tensor], Tensor], ridge: Tensor, folds: list[Tensor]
+        cls, K: Tensor, rows_of: Callable[[Tensor], Tensor], ridge: Tensor, folds: list[Tensor], n_rows: int
     ) -> NystroemPreconditioner:
-        """Build it from evenly spaced rows of K (`rows_of` indices) that no fold leaves out.
+        """Build it from `n_rows` evenly spaced rows of K (`rows_of` indices) that no fold leaves out.
 
         A Nyström row that a fold leaves out doubles the number of steps.
         """
@@ -200,7 +201,7 @@ class NystroemPreconditioner:
         positions = torch.empty(n + 1, dtype=torch.long).scatter_(0, blocks.flatten(), torch.arange(blocks.numel()))[:n]
         in_all_folds = torch.ones(n, dtype=torch.bool)
         in_all_folds[torch.cat(folds)] = False
-        B = pad(nystroem_factor(rows_of, in_all_folds.nonzero()[:, 0]), (0, 0, 0, 1))[blocks]
+        B = pad(nystroem_factor(rows_of, in_all_folds.nonzero()[:, 0], n_rows), (0, 0, 0, 1))[blocks]
         block_inverses = _inverses(_residual_blocks(K, B, ridge, blocks))
         V = (block_inverses @ B).flatten(0, 1)
         W = B.flatten(0, 1).T @ V
@@ -251,10 +252,18 @@ def _submatrix(blocks: Tensor, positions: Tensor) -> Tensor:
     return blocks[block, place][:, place] * (block[:, None] == block)
 
 
-def nystroem_factor(rows_of: Callable[[Tensor], Tensor], among: Tensor) -> Tensor:
-    """B (n × r) with K ≈ BBᵀ, exact at evenly spaced rows among those given."""
-    n_rows = min(int(NYSTROEM_PER_ROOT * len(among) ** 0.5), len(among))
-    rows = among[torch.linspace(0, len(among) - 1, n_rows).long()]
+def nystroem_rows(n: int, n_columns: int) -> int:
+    """Rows of the Nyström approximation for n rows and so many right-hand sides.
+
+    >>> nystroem_rows(10_000, 4), nystroem_rows(10_000, 52)
+    (530, 810)
+    """
+    return int(NYSTROEM_PER_ROOT * (n * (1 + n_columns / READ_COLUMNS)) ** 0.5)
+
+
+def nystroem_factor(rows_of: Callable[[Tensor], Tensor], among: Tensor, n_rows: int) -> Tensor:
+    """B (n × r) with K ≈ BBᵀ, exact at evenly spaced rows among those given, `n_rows` of them at most."""
+    rows = among[torch.linspace(0, len(among) - 1, min(n_rows, len(among))).long()]
     K_rn = rows_of(rows)
     return torch.linalg.solve_triangular(cholesky(K_rn[:, rows])[0], K_rn, upper=False).T.contiguous()
 
