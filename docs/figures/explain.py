@@ -36,11 +36,11 @@ def checks() -> None:
     """Friedman's function with noise that the fourth input switches."""
     X, y = make_friedman1(3000, random_state=0)
     y = y + np.where(X[:, 3] > 0.5, 2.0, 0.2) * np.random.default_rng(0).normal(size=len(y))
-    raced = KernelBoostingRegressor(random_state=0).fit(X[:700], y[:700])
-    keep(plots.plot_relevance(raced), "relevance")
-    keep(plots.plot_race(raced), "race")
-    keep(plots.plot_coverage(raced, X[700:], y[700:]), "coverage")
-    keep(plots.plot_residuals(raced, X[700:], y[700:]), "residuals")
+    selected = KernelBoostingRegressor(random_state=0).fit(X[:700], y[:700])
+    keep(plots.plot_relevance(selected), "relevance")
+    keep(plots.plot_selection(selected), "selection")
+    keep(plots.plot_coverage(selected, X[700:], y[700:]), "coverage")
+    keep(plots.plot_residuals(selected, X[700:], y[700:]), "residuals")
     grown = KernelBoostingRegressor(30, learner_size=20, kernel="gaussian", validation_fraction=0.2, random_state=0)
     keep(plots.plot_history(grown.fit(X[:1500], y[:1500])), "history")
 

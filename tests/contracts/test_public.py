@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ assert not {"mercer.gp", "mercer.mixture", "mercer.empirical", "mercer.reporting
 
 
 def test_parts_that_are_not_imported_are_there_when_asked_for():
-    assert callable(mercer.plots.plot_race)
+    assert callable(mercer.plots.plot_selection)
     assert callable(mercer.datasets.make_smooth_regression)
     with pytest.raises(AttributeError, match="no attribute 'plot'"):
         mercer.plot  # noqa: B018
@@ -132,3 +133,11 @@ def test_tune_kernel_finds_the_length_scale_that_made_the_data():
     tuned = mercer.tune_kernel(X, y, kernel="gaussian", ard=False)
     length = [value for key, value in tuned.kernel.get_params().items() if key.endswith("length_scale")]
     assert np.log(np.asarray(length, dtype=float)).item() == pytest.approx(0.0, abs=np.log(1.5))
+
+
+def test_an_old_name_of_a_picture_draws_it_and_warns():
+    pytest.importorskip("matplotlib").use("Agg")
+    lines = [{"candidate": f"standard, none, {k}", "rows": 100, "loss": 0.5, "seconds": 1.0} for k in ("a", "b")]
+    with pytest.warns(FutureWarning, match="called plot_selection"):
+        axes = mercer.plots.plot_race(SimpleNamespace(tuning_report_=lines))
+    assert axes.get_xlabel() == "seconds"

@@ -3,7 +3,8 @@
 Matplotlib is imported by the functions that draw.
 """
 
-from mercer.plots.checks import plot_calibration, plot_coverage, plot_history, plot_race, plot_residuals
+from mercer.plots.checks import plot_calibration, plot_coverage, plot_history, plot_residuals, plot_selection
+from mercer.plots.checks import plot_race as plot_race
 from mercer.plots.inputs import (
     plot_effect,
     plot_influence,
@@ -22,9 +23,9 @@ __all__ = [
     "plot_gates",
     "plot_history",
     "plot_influence",
-    "plot_race",
     "plot_relevance",
     "plot_residuals",
+    "plot_selection",
     "plot_shapley",
     "plot_shapley_row",
     "plot_slopes",

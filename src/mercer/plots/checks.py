@@ -5,6 +5,7 @@ Every function draws into `ax` (a new one if None) and returns it; nothing is sh
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -116,12 +117,12 @@ def plot_history(model: Any, ax: Any = None) -> Any:
     return ax
 
 
-def plot_race(model: Any, ax: Any = None) -> Any:
+def plot_selection(model: Any, ax: Any = None) -> Any:
     """The loss of every candidate of model selection, in the order they were tried, by their kernel.
 
     >>> from types import SimpleNamespace
     >>> lines = [{"candidate": f"standard, none, {k}", "rows": 100, "loss": 0.5, "seconds": 1.0} for k in ("a", "b")]
-    >>> plot_race(SimpleNamespace(tuning_report_=lines)).get_xlabel()
+    >>> plot_selection(SimpleNamespace(tuning_report_=lines)).get_xlabel()
     'seconds'
     """
     lines = [line for line in model.tuning_report_ if "calibration_error" not in line]
@@ -140,3 +141,9 @@ def plot_race(model: Any, ax: Any = None) -> Any:
     ax.set_ylim(top=np.quantile(loss[finite], 0.95) * 1.05)
     ax.legend(frameon=False, fontsize="small")
     return ax
+
+
+def plot_race(model: Any, ax: Any = None) -> Any:
+    """The name of `plot_selection` before version 0.3."""
+    warnings.warn("plot_race is called plot_selection since version 0.3", FutureWarning, stacklevel=2)
+    return plot_selection(model, ax)

@@ -106,7 +106,7 @@ def selection_section(subject: Subject) -> Section | None:
     caption = f"Losses of the last stage of model selection, on {most} rows; the shortest bar won."
     best = final[:MAX_BARS]
     figure = bars([str(line["candidate"]) for line in best], [float(line["loss"]) for line in best], loss, caption)
-    return Section("race", "Model selection", words, {"candidates": runs}, [grid], [figure])
+    return Section("selection", "Model selection", words, {"candidates": runs}, [grid], [figure])
 
 
 def kernel_section(subject: Subject) -> Section | None:
