@@ -139,8 +139,9 @@ def test_no_nystroem_row_is_left_out_by_a_fold():
     assert not set(asked[0].tolist()) & set(torch.cat(outs).tolist())
 
 
-def test_more_outputs_leave_fewer_folds_and_then_a_factor():
-    assert [iterative_folds(6000, p) for p in (1, 2, 10, 11)] == [3, 3, 1, None]
+def test_many_outputs_take_the_folds_that_hold_the_rows_wanted_and_then_a_factor():
+    assert [iterative_folds(6000, p) for p in (1, 2, 5, 6)] == [3, 3, 3, None]
+    assert [iterative_folds(17_000, p) for p in (1, 2, 28, 29)] == [3, 1, 1, None]
     assert iterative_folds(iterative.MIN_ROWS - 1, 1) is None
 
 

@@ -32,7 +32,6 @@ from mercer.forward.loop import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve.iterative_ridge import (
     FOLDS,
-    ROWS_PER_COLUMN,
     float32_kernel_suffices,
     float32_storage_suffices,
     fold_rows,
@@ -207,8 +206,6 @@ def _by_conjugate_gradients(
     computed = torch.float32 if float32_kernel_suffices(n, penalty) else torch.float64
     stored = torch.float32 if float32_storage_suffices(n, penalty) else torch.float64
     if READ * stored.itemsize * n**2 > problem.plan.memory_limit:
-        return None
-    if stored == torch.float64 and n < 2 * ROWS_PER_COLUMN * y.shape[1] * (1 + folds):  # steps take twice the time
         return None
     K = _symmetric(kernel, X.to(computed), stored)
     return iterative_ridge(K, ridge, y, folds, lambda rows: kernel(X[rows], X), expired)

@@ -47,11 +47,8 @@ def iterative_folds(n: int, p: int) -> int | None:
     Each fold adds a right-hand side per target. Those of one target cost nothing, since reading the matrix takes the
     time; several targets take the fewest folds that hold the rows wanted.
     """
-    columns = n // ROWS_PER_COLUMN // p
-    if n < MIN_ROWS or columns < 2:
-        return None
-    enough = FOLDS if p == 1 else math.ceil(HELD_OUT_ROWS / (FOLD_SHARE * n))
-    return min(FOLDS, enough, columns - 1)
+    folds = FOLDS if p == 1 else min(FOLDS, math.ceil(HELD_OUT_ROWS / (FOLD_SHARE * n)))
+    return folds if n >= max(MIN_ROWS, ROWS_PER_COLUMN * p * (1 + folds)) else None
 
 
 def fold_rows(n: int, folds: int) -> Tensor:
