@@ -63,8 +63,8 @@ LEAST = 2.0**-63
 FEW_INPUTS = 4
 #: Parameters of `mallopt` of glibc.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
-#: During fits no array comes from the system directly, and up to 2 GiB of free memory stay.
-DURING_FITS = {MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1}
+#: During fits no array comes from the system directly, and all free memory stays.
+DURING_FITS = {MMAP_MAX: 0, TRIM_THRESHOLD: -1}
 #: What glibc itself arrives at once arrays of 32 MiB have been freed.
 AFTER_FITS = {MMAP_MAX: 65_536, MMAP_THRESHOLD: 32 << 20, TRIM_THRESHOLD: 64 << 20}
 _keeping = threading.Lock()

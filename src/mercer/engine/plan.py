@@ -199,8 +199,8 @@ class Plan:
         return copies * 8 * n**2 <= self.memory_limit
 
     def keeps_freed_memory(self, n: int) -> bool:
-        """Whether fits to n rows keep freed memory: it pays for large matrices, and gaps in it can add to the peak."""
-        return self.device.type == "cpu" and n >= KEPT_MEMORY_ROWS and self.holds_square(n, copies=16)
+        """Whether fits to n rows keep freed memory: it pays for large matrices; gaps may add one to the peak."""
+        return self.device.type == "cpu" and n >= KEPT_MEMORY_ROWS and self.holds_square(n, copies=2)
 
     def require_functions(self, n_rows: int, m: int) -> None:
         """Raise MemoryError if m functions at all rows alone would exceed the memory limit."""

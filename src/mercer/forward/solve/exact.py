@@ -52,6 +52,7 @@ from mercer.linalg import (
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import component
 from mercer.selection.likelihood import KernelLikelihood
+from mercer.selection.search import run_parallel
 
 #: Folds of row groups that are left out.
 GROUP_FOLDS = 10
@@ -61,8 +62,9 @@ FLOAT32_FACTOR_ROWS = 2500
 #: Steps of conjugate gradients with a float32 factor, at most: with more of them the factor is too inexact for
 #: leave-one-out predictions too, and is computed in float64.
 FACTOR_STEPS = 12
-#: Rows of a panel of a symmetric kernel matrix, and of a timed one.
-PANEL_ROWS = 512
+#: Rows and columns of a tile of a symmetric kernel matrix, and rows of a timed matrix. Four megabytes in double
+#: precision; panels of all columns take up to twice as long.
+TILE_ROWS, TILE_COLUMNS, TIMED_ROWS = 256, 2048, 512
 #: Rows at most of a timed matrix that conjugate gradients read, or of a factor.
 READ_ROWS = 2500
 #: Assumed number of conjugate gradient steps, with preparation and what follows in units of a step.
@@ -241,16 +243,31 @@ def _by_panels(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> t
     return factor.solve(y), factor.corner(m)
 
 
-def _symmetric(kernel: Callable[[Tensor, Tensor], Tensor], X: Tensor, stored: torch.dtype = torch.float64) -> Tensor:
-    """K(X, X), one half computed by panels and the other half copied."""
+def _symmetric(
+    kernel: Kernel,
+    X: Tensor,
+    stored: torch.dtype = torch.float64,
+    tile_rows: int = TILE_ROWS,
+    width: int = TILE_COLUMNS,
+) -> Tensor:
+    """K(X, X): tiles of one half, which stay in the cache, computed in parallel, and the other half copied."""
     n = len(X)
-    if X.device.type != "cpu" or n <= PANEL_ROWS:
+    if X.device.type != "cpu" or n <= tile_rows:
         return kernel(X, X).to(stored)
     G = X.new_empty(n, n, dtype=stored)
-    for start in range(0, n, PANEL_ROWS):
-        stop = min(start + PANEL_ROWS, n)
-        G[start:stop, start:] = kernel(X[start:stop], X[start:])
-        G[stop:, start:stop] = G[start:stop, stop:].T
+    rows, columns = kernel.columns(X).prepare(X)
+    tiles = [columns.with_basis(part).specialise(n) for part in X.split(width)]
+
+    def fill(start: int) -> None:
+        here, first = slice(start, start + tile_rows), start // width
+        for place in range(first, len(tiles)):
+            there = slice(place * width, (place + 1) * width)
+            tile = tiles[place].temporary_tile(rows[here])
+            G[here, there] = tile
+            if place > first:
+                G[there, here] = tile.T
+
+    run_parallel([partial(fill, start) for start in range(0, n, tile_rows)])
     return G
 
 
@@ -330,9 +347,9 @@ def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
 def affordable_polish_steps(problem: Problem, index: Tensor, seconds: float) -> int:
     """Steps of a polish of basis vectors `index` that take at most `seconds`, as the first process measures them."""
     basis, m = problem.basis(index).double(), len(index)
-    rows = problem.basis(index[:PANEL_ROWS]).double()
+    rows = problem.basis(index[:TIMED_ROWS]).double()
     v = rows.new_ones(m, 1)
-    square = rows.new_ones(min(m, PANEL_ROWS), min(m, PANEL_ROWS))
+    square = rows.new_ones(min(m, TIMED_ROWS), min(m, TIMED_ROWS))
     a_pass = seconds_of(lambda: problem.kernel(rows, basis) @ v) * problem.n_candidates / len(rows)
     algebra = seconds_of(lambda: square @ square) * POLISH_CUBES * (m / len(square)) ** 3
     a_pass, algebra = problem.rows.shard.group.first(lambda: (a_pass, algebra))
@@ -342,9 +359,9 @@ def affordable_polish_steps(problem: Problem, index: Tensor, seconds: float) -> 
 @lru_cache
 def _kernel_rate(device: str, n_columns: int) -> float:
     """Seconds per value of a kernel matrix."""
-    X = torch.linspace(-1.0, 1.0, PANEL_ROWS * n_columns, dtype=torch.float64, device=device).reshape(PANEL_ROWS, -1)
+    X = torch.linspace(-1.0, 1.0, TIMED_ROWS * n_columns, dtype=torch.float64, device=device).reshape(TIMED_ROWS, -1)
     kernel = Matern32()
-    return seconds_of(lambda: kernel(X, X)) / PANEL_ROWS**2
+    return seconds_of(lambda: kernel(X, X)) / TIMED_ROWS**2
 
 
 @lru_cache
