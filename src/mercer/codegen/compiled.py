@@ -199,13 +199,20 @@ def thin_product(A: Tensor, V: Tensor) -> Tensor:
     Conjugate gradients use it. It reads A once, which is nearly all of its time. BLAS copies A into panels first: for
     12 000 rows and four columns it takes 103 ms on a Neoverse N1 and 62 on an x86 server, and machine code that reads
     four rows at a time takes 58 and 31. In double precision it takes 122 ms of an x86 core, BLAS 230.
-    More columns are left to BLAS: machine code would read A once more for every four of them. Columns are scaled before
-    they are rounded, so that none overflows.
+    More columns are left to BLAS: machine code would read A once more for every four of them. Columns of zeros take no
+    time. Others are scaled before they are rounded, so that none overflows.
 
     >>> thin_product(torch.eye(2), torch.tensor([[1.0], [2.0]], dtype=torch.float64)).tolist()
     [[1.0], [2.0]]
     """
-    scale = V.abs().amax(0).clamp(min=1e-300)
+    scale = V.abs().amax(0)
+    used = scale != 0  # NaN counts as used
+    if not bool(used.all()):
+        out = torch.zeros_like(V)
+        if bool(used.any()):
+            out[:, used] = thin_product(A, V[:, used])
+        return out
+    scale = scale.clamp(min=1e-300)
     right = (V / scale).to(A.dtype).T.contiguous()  # p × n
     code = machine_code() if A.numel() >= ENOUGH else None
     if code is None or len(right) > code.LANES:

@@ -42,7 +42,7 @@ def conjugate_gradients(
     """Solve A x = b where `apply(p)` is A p and `precondition(r)`, if given, is about A⁻¹ r.
 
     `b` is a vector or has one right-hand side per column; `apply` receives arrays of its shape. Every
-    column takes its own step lengths and rests once its relative residual is at most `tol`.
+    column takes its own step lengths and rests, with directions of zeros, once its relative residual is at most `tol`.
     It also rests once a step's share of the decrease of ½x'Ax − b'x so far is at most `energy_tol`, the right measure
     if x minimises an objective and the residual has no meaningful unit.
     `callback(n_iter, x)` runs after each step and stops the iteration by returning true. `finer(x)` is called once,
@@ -105,7 +105,7 @@ def conjugate_gradients(
         z = M(r)
         rz, rz_old = (r * z).sum(0), rz
         if not conjugate_to_all:
-            p = z + torch.where(conjugate, rz / rz_old, 0.0) * p
+            p = torch.where(running, z + torch.where(conjugate, rz / rz_old, 0.0) * p, 0.0)
             continue
         taken.append((p, q, pq.where(pq > 0, 1.0)))
         p = z

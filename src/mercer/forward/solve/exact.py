@@ -317,7 +317,7 @@ def exact_likelihood(
     of left-out rows into their predictions.
     """
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
-    Y, weight, K = problem.y[index].double(), problem.weight[index].double(), problem.kernel(X, X)
+    Y, weight, K = problem.y[index].double(), problem.weight[index].double(), _symmetric(problem.kernel, X)
     splits = group_splits(problem, index, FOLDS)
     rows = torch.arange(len(index), device=X.device)
     folds = [(torch.as_tensor(split.left_out), torch.as_tensor(split.scored)) for split in splits]
