@@ -250,7 +250,10 @@ def _symmetric(
     tile_rows: int = TILE_ROWS,
     width: int = TILE_COLUMNS,
 ) -> Tensor:
-    """K(X, X): tiles of one half, which stay in the cache, computed in parallel, and the other half copied."""
+    """K(X, X): tiles of one half, which stay in the cache, computed in parallel, and the other half copied.
+
+    Tiles have `tile_rows` rows and `width` columns, a multiple of them.
+    """
     n = len(X)
     if X.device.type != "cpu" or n <= tile_rows:
         return kernel(X, X).to(stored)
