@@ -1089,4 +1089,4 @@ def test_the_exact_solution_has_the_values_of_its_kernel_matrix_and_leaves_the_t
     assert_close(_values(problem, index, A), slow.contiguous(), rtol=1e-8, atol=1e-8)
     assert torch.equal(problem.y, before)
     X = problem.basis(index)
-    assert_close(_symmetric(problem.kernel, X, tile_rows=7, width=21), problem.kernel(X, X))
+    assert_close(_symmetric(problem.kernel, X, tile_rows=7, tile_columns=21), problem.kernel(X, X))

@@ -62,9 +62,11 @@ FLOAT32_FACTOR_ROWS = 2500
 #: Steps of conjugate gradients with a float32 factor, at most: with more of them the factor is too inexact for
 #: leave-one-out predictions too, and is computed in float64.
 FACTOR_STEPS = 12
-#: Rows and columns of a tile of a symmetric kernel matrix, and rows of a timed matrix. Four megabytes in double
-#: precision; panels of all columns take up to twice as long.
-TILE_ROWS, TILE_COLUMNS, TIMED_ROWS = 256, 2048, 512
+#: Rows and columns of a tile of a symmetric kernel matrix: four megabytes in double precision. Panels of all columns
+#: take up to twice as long.
+TILE_ROWS, TILE_COLUMNS = 256, 2048
+#: Rows of a timed kernel matrix.
+TIMED_ROWS = 512
 #: Rows at most of a timed matrix that conjugate gradients read, or of a factor.
 READ_ROWS = 2500
 #: Assumed number of conjugate gradient steps, with preparation and what follows in units of a step.
@@ -248,23 +250,23 @@ def _symmetric(
     X: Tensor,
     stored: torch.dtype = torch.float64,
     tile_rows: int = TILE_ROWS,
-    width: int = TILE_COLUMNS,
+    tile_columns: int = TILE_COLUMNS,
 ) -> Tensor:
     """K(X, X): tiles of one half, which stay in the cache, computed in parallel, and the other half copied.
 
-    Tiles have `tile_rows` rows and `width` columns, a multiple of them.
+    Tiles have `tile_rows` rows and `tile_columns` columns, a multiple of them.
     """
     n = len(X)
     if X.device.type != "cpu" or n <= tile_rows:
         return kernel(X, X).to(stored)
     G = X.new_empty(n, n, dtype=stored)
     rows, columns = kernel.columns(X).prepare(X)
-    tiles = [columns.with_basis(part).specialise(n) for part in X.split(width)]
+    tiles = [columns.with_basis(part).specialise(n) for part in X.split(tile_columns)]
 
     def fill(start: int) -> None:
-        here, first = slice(start, start + tile_rows), start // width
+        here, first = slice(start, start + tile_rows), start // tile_columns
         for place in range(first, len(tiles)):
-            there = slice(place * width, (place + 1) * width)
+            there = slice(place * tile_columns, (place + 1) * tile_columns)
             tile = tiles[place].temporary_tile(rows[here])
             G[here, there] = tile
             if place > first:
