@@ -38,7 +38,7 @@ from mercer.parts import component
 
 if find_spec("triton") is None:
     pytest.skip("fused products need Triton, which is not installed here", allow_module_level=True)
-PACKED_ROWS = packing.PACKED_ROWS
+PACKED = packing.PACKED
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # conftest.py turns the interpreter on where there is no GPU
 
 N, M, WIDE = 150, 30, 71  # several blocks of rows, the last one ragged; some tests have several blocks of columns, too
@@ -87,7 +87,8 @@ def short_interpretation(monkeypatch):
         from triton.runtime import interpreter
 
         monkeypatch.setattr(interpreter, "inspect", looking_once())
-        monkeypatch.setattr(packing, "PACKED_ROWS", 256)
+        monkeypatch.setattr(packing, "FEWEST_INPUTS", packing.MOST_INPUTS)
+        monkeypatch.setattr(packing, "PACKED", 256 * packing.MOST_INPUTS)
 
 
 @cache
@@ -176,7 +177,7 @@ def test_transposed_is_the_product_with_rows_and_basis_exchanged(family, p):
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (128, 64), (129, 129), (200, 2)])
 def test_ragged_blocks_lose_nothing(n, m, monkeypatch):
     """Those of the products, and those of the programs that pack rows."""
-    monkeypatch.setattr(packing, "PACKED_ROWS", PACKED_ROWS)
+    monkeypatch.setattr(packing, "PACKED", PACKED)
     X, Z, V, R = normal(n, 8), normal(m, 8), normal(m, 1), normal(n, 1)
     kernel = Gaussian(3.0)
     K, columns = dense(kernel, X, Z), bound(kernel, Z)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from threading import Thread
 from types import ModuleType
 from typing import Any, final
@@ -55,6 +56,14 @@ def choose_blocks(width: int, p: int) -> Blocks:
     if p == 1 and width <= 32:
         return Blocks(64, 128, 4, 2)
     return Blocks(128, 64, 4, 3)
+
+
+def divide(n: int, m: int, rows: int, columns: int) -> tuple[int, int, int]:
+    """Blocks of rows, parts of the columns, and columns of a part: enough programs, with sixteen blocks each."""
+    row_blocks, column_blocks = max(-(-n // rows), 1), m // columns
+    parts = max(min(-(-PROGRAMS // row_blocks), column_blocks // 16), 1)
+    span = max(-(-column_blocks // parts), 1) * columns
+    return row_blocks, max(-(-m // span), 1), span
 
 
 def slope_form(form: FusedForm) -> FusedForm | None:
@@ -126,6 +135,16 @@ def _programs() -> ModuleType | None:
     return fused_kernels
 
 
+@cache
+def _hopper_programs() -> ModuleType | None:
+    """The Gluon programs; None where this Triton has no Gluon, or another one."""
+    try:
+        from mercer.engine import hopper_kernels
+    except (ImportError, AttributeError):
+        return None
+    return hopper_kernels
+
+
 @final
 @dataclass(frozen=True)
 class FusedColumns(Columns):
@@ -193,11 +212,12 @@ class FusedColumns(Columns):
     def _sums(self, X: Tensor, Z: Tensor, V: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """p(s) V and p(s)² weight in float32: (parts, n, p) and (parts, n), to be summed over the parts."""
         n, m, p = X.shape[0], -(-Z.shape[0] // PADDING) * PADDING, V.shape[1]
+        hopper = self._hopper_programs(V.device) if p == 1 and weight is None and n and m else None
+        if hopper is not None:
+            out = self._vector_sums(hopper, X, Z, V)
+            return out, out[:, :, 0]
         b = self.blocks or choose_blocks(self.width, min(p, LARGEST_P))
-        row_blocks, column_blocks = max(-(-n // b.rows), 1), m // b.columns
-        parts = max(min(-(-PROGRAMS // row_blocks), column_blocks // 16), 1)
-        span = max(-(-column_blocks // parts), 1) * b.columns
-        parts = max(-(-m // span), 1)
+        row_blocks, parts, span = divide(n, m, b.rows, b.columns)
         out, squares = V.new_zeros(parts, n, p, dtype=torch.float32), V.new_zeros(parts, n, dtype=torch.float32)
         if not n or not m:
             return out, squares
@@ -217,6 +237,32 @@ class FusedColumns(Columns):
             if P > 1 or piece is not out:
                 held.copy_(piece[:, :, : held.shape[2]] * unit)
         return out, squares
+
+    def _hopper_programs(self, device: torch.device) -> ModuleType | None:
+        """The program for Hopper GPUs, where it is the faster one."""
+        form = self.form  # a logarithm takes more registers than there are
+        apt = self.blocks is None and form.multiplies and form.profile != "rational-quadratic"
+        if device.type != "cuda" or not apt:
+            return None
+        programs = _hopper_programs()
+        return programs if programs is not None and programs.supports(self.width, device) else None
+
+    def _vector_sums(self, hopper: ModuleType, X: Tensor, Z: Tensor, v: Tensor) -> Tensor:
+        """p(s) v in float32, (parts, n, 1), by the program for Hopper GPUs."""
+        packed, n = pack(self.form, X, Z), X.shape[0]
+        m, formula = packed.right.shape[0], in_powers_of_two(self.form)
+        row_blocks, parts, span = divide(n, m, hopper.ROWS, hopper.COLUMNS)
+        out = v.new_empty(parts, n, 1, dtype=torch.float32)
+        big, tail, tip, _ = chunks(packed.left.shape[1])
+        described = hopper.descriptors(packed.right, split_columns(v.float(), m, split=False)[0], (big, tail, tip))
+        hopper.vector_product_program[row_blocks, parts](
+            packed.left, *described, packed.unscale, out, n, m, span, float(self.form.exponent), self.form.offset,
+            PROFILE=self.form.profile, DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
+            ROOT=formula.root, LINEAR=formula.linear, QUADRATIC=formula.quadratic,
+            BIG=big, TAIL=tail, TIP=tip, COLUMNS=hopper.COLUMNS, STAGES=hopper.STAGES, num_warps=4,
+            enable_fp_fusion=True,
+        )  # fmt: skip
+        return out
 
     def _launch(
         self, name: str, grid: tuple[int, int], b: Blocks, packed: Packed, rest: tuple[Any, ...], **options: Any

@@ -197,39 +197,58 @@ def tile_program(
 
 
 @triton.jit
-def _scaled(X, affine, rows, at, n, D):
-    """Some inputs of some rows as the kernel sees them; zeros outside."""
+def _scaled(X, shift, scale, shift_step, scale_step, factor, rows, at, n, D):
+    """Some inputs of some rows as the kernel sees them; zeros outside. Steps are zero where inputs share a number."""
     inside = (rows < n)[:, None] & (at < D)[None, :]
     x = tl.load(X + rows.to(tl.int64)[:, None] * D + at[None, :], mask=inside, other=0.0)
-    shift = tl.load(affine + at, mask=at < D, other=0.0)
-    scale = tl.load(affine + D + at, mask=at < D, other=0.0)
-    return tl.where(inside, (x - shift[None, :]) * scale[None, :], 0.0)
+    origin = tl.load(shift + at * shift_step, mask=at < D, other=0.0)
+    unit = tl.load(scale + at * scale_step, mask=at < D, other=0.0) * factor
+    return tl.where(inside, (x - origin[None, :]) * unit[None, :], 0.0)
 
 
 @triton.jit(do_not_specialize=["n"])
-def longest_program(X, affine, longest, n, D, ROWS: tl.constexpr, INPUTS: tl.constexpr):
-    """The largest squared length among the scaled rows of each block."""
+def longest_program(
+    X, shift, scale, shift_step, scale_step, factor, longest, n, D, ROWS: tl.constexpr, INPUTS: tl.constexpr
+):
+    """The largest squared length among the scaled rows; `longest` is zero before the first program."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS,), tl.float32)
     for d in range(0, D, INPUTS):
-        u = _scaled(X, affine, rows, d + tl.arange(0, INPUTS), n, D)
+        u = _scaled(X, shift, scale, shift_step, scale_step, factor, rows, d + tl.arange(0, INPUTS), n, D)
         total += tl.sum(u * u, 1)
-    tl.store(longest + tl.program_id(0), tl.max(total, 0))
+    tl.atomic_max(longest, tl.max(total, 0))
+
+
+@triton.jit
+def _power_of_two(exponent):
+    """2 to an integer between -126 and 127, exactly: built from the bits of a float32 number."""
+    return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit(do_not_specialize=["n"])
 def pack_program(
-    X, affine, power, out, n, D, width, CARRIER: tl.constexpr, DIGIT: tl.constexpr,
+    X, shift, scale, shift_step, scale_step, factor, longest, unscale, out, n, D, width,
+    CARRIER: tl.constexpr, DIGIT: tl.constexpr, EXPONENT: tl.constexpr,
     RADIAL: tl.constexpr, RIGHT: tl.constexpr, ROWS: tl.constexpr, INPUTS: tl.constexpr, EXTRA: tl.constexpr,
 ):  # fmt: skip
-    """Packed rows of one side: two float16 digits of every input, three of the squared norm, zeros to the end."""
+    """Packed rows of one side: two float16 digits of every input, three of the squared norm, zeros to the end.
+
+    Inputs are multiplied by the power of two that brings the longest row to a length between 2^(EXPONENT - 1) and
+    2^EXPONENT; `unscale` undoes it in products.
+    """
+    bits = tl.load(longest).to(tl.int32, bitcast=True)
+    exponent = EXPONENT - (
+        ((bits >> 23) - 125) >> 1
+    )  # from the squared length
+    exponent = tl.minimum(tl.maximum(exponent, -60), 60)
+    power = _power_of_two(exponent)
+    tl.store(unscale, _power_of_two(-2 * exponent))  # all programs store the same number
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     row = out + rows.to(tl.int64)[:, None] * width
-    factor = tl.load(power)
     norm = tl.zeros((ROWS,), tl.float32)
     for d in range(0, D, INPUTS):
         at = d + tl.arange(0, INPUTS)
-        u = _scaled(X, affine, rows, at, n, D) * factor
+        u = _scaled(X, shift, scale, shift_step, scale_step, factor, rows, at, n, D) * power
         first = u.to(tl.float16)
         second = (u - first.to(tl.float32)).to(tl.float16)
         value = first.to(tl.float32) + second.to(tl.float32)

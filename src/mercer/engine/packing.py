@@ -34,8 +34,12 @@ PADDING = 256
 EXPONENT, CARRIER = 10, 2.0**15
 #: The remainder of a float16 rounding is smaller by this factor: the ratio of the units of two digits of a norm.
 DIGIT = 2.0**11
-#: Rows and inputs that a packing program holds at a time.
-PACKED_ROWS, PACKED_INPUTS = 64, 32
+#: Inputs of all rows that a packing program holds at a time, and the most and fewest inputs of a row.
+PACKED, MOST_INPUTS, FEWEST_INPUTS = 2048, 32, 8
+
+
+#: The shift and the scale of each input, the steps between their numbers in memory, and a factor on all scales.
+Scaling = tuple[Tensor, Tensor, int, int, float]
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,13 @@ def pack(form: FusedForm, X: Tensor, Z: Tensor) -> Packed:
         return Packed(left, right, left)  # no power of two
     radial, width = form.geometry == "distance", packed_width(form, X.shape[1])
     shift, scale = (a.to(X.device, torch.float32).expand(X.shape[1]) for a in (form.shift, form.scale))
-    affine = torch.stack([shift, scale * input_factor(form)])
+    scaling = (shift, scale, shift.stride(0), scale.stride(0), input_factor(form))
     sides = [rows.float().contiguous() for rows in (X, Z)]
-    power = _fitting_power(sides, affine)
-    left, right = (_pack_side(rows, affine, power, width, radial, bool(side)) for side, rows in enumerate(sides))
-    return Packed(left, right, power.square().reciprocal())
+    longest, unscale = X.new_zeros(2, dtype=torch.float32).split(1)
+    for rows in sides:
+        _find_longest(rows, scaling, longest)
+    left, right = (_pack_side(rows, scaling, longest, unscale, width, radial, i == 1) for i, rows in enumerate(sides))
+    return Packed(left, right, unscale)
 
 
 def in_powers_of_two(form: FusedForm) -> ClosedForm:
@@ -77,33 +83,37 @@ def _by_inputs(u: Tensor) -> Tensor:
     return pad(u.T, (0, -u.shape[0] % PADDING)).contiguous()
 
 
-def _fitting_power(sides: list[Tensor], affine: Tensor) -> Tensor:
-    """The power of two that brings the longest row to a length between 2⁹ and 2¹⁰."""
+def _find_longest(rows: Tensor, scaling: Scaling, longest: Tensor) -> None:
+    """Raise `longest` to the largest squared length of a scaled row."""
     from mercer.engine.fused_kernels import longest_program
 
-    parts = [affine.new_empty(-(-rows.shape[0] // PACKED_ROWS)) for rows in sides]
-    for rows, longest in zip(sides, parts, strict=True):
-        if rows.shape[0]:
-            longest_program[(longest.shape[0],)](
-                rows, affine, longest, *rows.shape, ROWS=PACKED_ROWS, INPUTS=PACKED_INPUTS
-            )
-    return power_of_two(EXPONENT - (torch.frexp(torch.cat(parts).amax()).exponent + 1) // 2, limit=60)
+    n, D = rows.shape
+    if n:
+        block = _packed_block(D)
+        longest_program[(-(-n // block["ROWS"]),)](rows, *scaling, longest, n, D, **block)
 
 
-def _pack_side(rows: Tensor, affine: Tensor, power: Tensor, width: int, radial: bool, right: bool) -> Tensor:
+def _pack_side(
+    rows: Tensor, scaling: Scaling, longest: Tensor, unscale: Tensor, width: int, radial: bool, right: bool
+) -> Tensor:
     """Packed rows, with zeros up to a multiple of `PADDING` rows."""
     from mercer.engine.fused_kernels import pack_program
 
     n, D = rows.shape
     padded = -(-n // PADDING) * PADDING
-    out = rows.new_empty(padded, width, dtype=torch.float16)
+    out, block = rows.new_empty(padded, width, dtype=torch.float16), _packed_block(D)
     if padded:
-        pack_program[(padded // PACKED_ROWS,)](
-            rows, affine, power, out, n, D, width, CARRIER=CARRIER, DIGIT=DIGIT, RADIAL=radial,
-            RIGHT=right, ROWS=PACKED_ROWS, INPUTS=PACKED_INPUTS,
-            EXTRA=1 << max(width - 3 * D, 1).bit_length(),
+        pack_program[(padded // block["ROWS"],)](
+            rows, *scaling, longest, unscale, out, n, D, width, CARRIER=CARRIER, DIGIT=DIGIT, EXPONENT=EXPONENT,
+            RADIAL=radial, RIGHT=right, EXTRA=1 << max(width - 3 * D, 1).bit_length(), **block,
         )  # fmt: skip
     return out
+
+
+def _packed_block(D: int) -> dict[str, int]:
+    """Rows and inputs of a packing program's block: few inputs are not padded to many."""
+    inputs = min(max(1 << (D - 1).bit_length(), FEWEST_INPUTS), MOST_INPUTS)
+    return {"ROWS": PACKED // inputs, "INPUTS": inputs}
 
 
 def split_columns(V: Tensor, m: int, split: bool) -> tuple[Tensor, Tensor]:

@@ -234,7 +234,7 @@ class Block:
         index = new.index if self.subset is None else self.full_shard.from_part(shard, self.subset, new.index)
         self.terms.append(LearnerTerm(index, new.A, where))
         self.basis_index = torch.cat([self.basis_index, new.index])
-        self.is_available[shard.local(new.index)[1]] = False
+        self.is_available.index_fill_(0, shard.local(new.index)[1], False)  # an assignment would wait for the GPU
 
     def local_index(self, index: Tensor) -> Tensor:
         """Convert row numbers of the whole problem to those of this block."""

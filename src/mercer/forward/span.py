@@ -82,14 +82,15 @@ class FunctionSpan:
         self._reserve(m + b)
         new, eps = slice(m, m + b), torch.finfo(F.dtype).eps
         penalties, products = self._penalties(F, index, A)
-        norms = (self.data_products(F, F) + penalties).diagonal().clamp(min=0).sqrt()
-        cross, gram, rkhs, rest = self._project(F, penalties, products)
+        own = self.data_products(F, F) + penalties
+        norms = own.diagonal().clamp(min=0).sqrt()
+        cross, gram, rkhs, rest = self._project(F, penalties, products) if m else (products, own, penalties, products)
         lengths = gram.diagonal().clamp(min=0).sqrt()
         floor = ((max(10 * eps, tol) * norms).square() + 10 * eps * penalties.diagonal().clamp(min=0)).sqrt()
         C, fresh, new_lengths = self._factor(gram, lengths, floor, eps)
         self.novelty = new_lengths / norms.clamp(min=1e-300)
         inverse = _inverse(C, fresh)
-        F = inverse.to(F.dtype) @ F
+        F = _rotated(inverse, F)
         one_sweep = F.device.type == "cpu" and bool((C.diagonal() > ONE_SWEEP_SHARE * norms)[fresh].all())
         if (m or b > 1) and not one_sweep:
             # a second sweep at unit length removes the rounding of the first, and functions that were only rounding
@@ -98,7 +99,7 @@ class FunctionSpan:
             D, real, _ = self._factor(gram, lengths, torch.where(fresh, SECOND_SWEEP_SHARE, torch.inf), eps)
             self.novelty, fresh = torch.where(fresh & ~real, 0.0, self.novelty), real
             inverse = _inverse(D, fresh)
-            F = inverse.to(F.dtype) @ F
+            F = _rotated(inverse, F)
             cross, C = cross + again @ C.T, C @ D
         self.values[new] = F
         self.R[:m, new], self.R[new, new] = cross, C.T
@@ -187,7 +188,8 @@ class FunctionSpan:
     def change_coef(self, where: slice, change: Tensor) -> Tensor:
         """Add `change` to coordinates; returns the change of the model's values, n × p."""
         self.coef[where] += change
-        return self.values[where].T @ change.to(self.values.dtype)
+        values, change = self.values[where].T, change.to(self.values.dtype)
+        return values * change if len(change) == 1 else values @ change
 
     def weights(self) -> Tensor:
         """Weights of the original functions."""
@@ -304,6 +306,12 @@ def _inverse(C: Tensor, fresh: Tensor) -> Tensor:
         return torch.where(fresh[:, None], C.reciprocal(), 0.0)
     eye = torch.eye(len(C), dtype=C.dtype, device=C.device)
     return torch.where(fresh[:, None], torch.linalg.solve_triangular(C, eye, upper=False), 0.0)
+
+
+def _rotated(weights: Tensor, F: Tensor) -> Tensor:
+    """weights · F for functions by rows; a matrix product of one row takes ten times as long as a product."""
+    weights = weights.to(F.dtype)
+    return weights * F if len(F) == 1 else weights @ F
 
 
 def _subtract(F: Tensor, coef: Tensor, functions: Tensor) -> None:
