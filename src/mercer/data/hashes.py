@@ -95,8 +95,7 @@ def _bits(column: np.ndarray) -> np.ndarray:
 
 def hash_targets(y: np.ndarray) -> np.ndarray:
     """Hash each row's targets: numbers or labels, in one column or several."""
-    columns = y.reshape(len(y), -1).T
-    return hash_rows((np.unique(column, return_inverse=True)[1].reshape(-1) for column in columns), len(y))
+    return hash_rows(y.reshape(len(y), -1).T, len(y))
 
 
 def has_copies(inputs: np.ndarray, targets: np.ndarray) -> bool:
@@ -109,14 +108,31 @@ def has_copies(inputs: np.ndarray, targets: np.ndarray) -> bool:
     >>> has_copies(np.arange(200, dtype=np.uint64) % 50, rare), has_copies(np.arange(200, dtype=np.uint64) % 40, rare)
     (False, True)
     """
-    _, of_input, n_rows = np.unique(inputs, return_inverse=True, return_counts=True)
-    _, first, times = np.unique(hash_pairs(inputs, targets), return_index=True, return_counts=True)
-    if len(first) == len(inputs):
+    alone = ~repeated(inputs)
+    if alone.all():
         return False
-    tied = n_rows > 1
-    equal_pairs = np.bincount(of_input.reshape(-1)[first], weights=times * (times - 1.0), minlength=len(n_rows))[tied]
-    equal = float((equal_pairs / (n_rows[tied] - 1)).sum() / n_rows[tied].sum())  # every tied row counts the same
-    return equal >= 1 - DIFFERENT * (1 - _agreement(targets)) or _agreement(targets[first]) <= RARE
+    tied = targets[~alone]
+    _, of_input, n_rows = np.unique(inputs[~alone], return_inverse=True, return_counts=True)
+    _, first, times = np.unique(hash_pairs(inputs[~alone], tied), return_index=True, return_counts=True)
+    if len(first) == len(tied):
+        return False
+    equal_pairs = np.bincount(of_input.reshape(-1)[first], weights=times * (times - 1.0), minlength=len(n_rows))
+    equal = float((equal_pairs / (n_rows - 1)).sum() / n_rows.sum())  # every tied row counts the same
+    different = np.concatenate([targets[alone], tied[first]])
+    return equal >= 1 - DIFFERENT * (1 - _agreement(targets)) or _agreement(different) <= RARE
+
+
+def repeated(hashes: np.ndarray) -> np.ndarray:
+    """The mask of hashes that occur more than once: sorting them is ten times as fast as sorting their places.
+
+    >>> repeated(np.array([3, 1, 3, 2])).tolist()
+    [True, False, True, False]
+    """
+    ordered = np.sort(hashes)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(twice):
+        return np.zeros(len(hashes), dtype=bool)
+    return twice[np.searchsorted(twice, hashes).clip(max=len(twice) - 1)] == hashes
 
 
 def _agreement(targets: np.ndarray) -> float:

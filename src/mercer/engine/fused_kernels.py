@@ -237,9 +237,7 @@ def pack_program(
     2^EXPONENT; `unscale` undoes it in products.
     """
     bits = tl.load(longest).to(tl.int32, bitcast=True)
-    exponent = EXPONENT - (
-        ((bits >> 23) - 125) >> 1
-    )  # from the squared length
+    exponent = EXPONENT - (((bits >> 23) - 125) >> 1)  # from the squared length
     exponent = tl.minimum(tl.maximum(exponent, -60), 60)
     power = _power_of_two(exponent)
     tl.store(unscale, _power_of_two(-2 * exponent))  # all programs store the same number

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import _num_samples
 
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
-from mercer.data.hashes import has_copies, hash_pairs, hash_rows, hash_targets
+from mercer.data.hashes import has_copies, hash_pairs, hash_rows, hash_targets, repeated
 from mercer.data.raw import RawColumn
 from mercer.data.row_groups import RowGroups
 from mercer.data.shard import ONE_PROCESS
@@ -326,13 +326,17 @@ def _merge_copies(
     targets, alive = hash_targets(y), weight > 0
     if not has_copies(inputs[alive], targets[alive]):
         return table, y, weight, None
-    _, first, group = np.unique(hash_pairs(inputs, targets), return_index=True, return_inverse=True)
-    total = np.bincount(group.reshape(-1), weights=weight)
-    order = np.argsort(first)
-    index = first[order]
+    pairs = hash_pairs(inputs, targets)
+    copied = np.flatnonzero(repeated(pairs))
+    _, first, group = np.unique(pairs[copied], return_index=True, return_inverse=True)
+    total, kept = weight.copy(), np.ones(len(weight), dtype=bool)
+    kept[copied] = False
+    kept[copied[first]] = True
+    total[copied[first]] = np.bincount(group.reshape(-1), weights=weight[copied])
+    index = np.flatnonzero(kept)
     if isinstance(table, np.ndarray):
-        return table[index], y[index], total[order], index
-    return [replace(column, values=column.values[index]) for column in table], y[index], total[order], index
+        return table[index], y[index], total[index], index
+    return [replace(column, values=column.values[index]) for column in table], y[index], total[index], index
 
 
 def _source_names(source: RowSource) -> np.ndarray | None:
