@@ -7,9 +7,13 @@ rounds; the bound below leaves room for both.
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -308,6 +312,17 @@ def test_gradients_and_float64_are_left_to_torch():
     assert fused.bind(Gaussian(), Z.clone().requires_grad_()) is None
     assert fused.bind(Gaussian(torch.tensor(1.0, requires_grad=True)), Z) is None
     assert fused.fused_columns(Gaussian(), Z, Plan(torch.device("cpu"), torch.float32, 1 << 30)) is None
+
+
+def test_the_program_for_hopper_gpus_compiles_and_takes_all_inputs():
+    # Two groups of 128 rows take an even and an odd half of a block: once before the loop, twice in it, once after it.
+    # A matrix product has 64 rows and 16 inputs.
+    width, starts, groups = 80, 4, 2
+    script = Path(__file__).with_name("compile_for_hopper.py")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = [sys.executable, str(script), str(width)]
+    found = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+    assert int(found.stdout) == groups * starts * (128 // 64) * (width // 16)
 
 
 def test_without_triton_products_are_torchs(monkeypatch):

@@ -54,7 +54,7 @@ def choose_blocks(width: int, p: int) -> Blocks:
     if p > 16:
         return Blocks(128, 64, 8, 2)
     if p == 1 and width <= 32:
-        return Blocks(64, 128, 4, 2)
+        return Blocks(64, 128, 4, 3)
     return Blocks(128, 64, 4, 3)
 
 

@@ -1,0 +1,50 @@
+"""Compile the products for Hopper GPUs, which needs no GPU: `python compile_for_hopper.py WIDTH ...`.
+
+Prints how many matrix products the machine code has. `test_fused.py` runs this in a process of its own, since Triton's
+interpreter, which the other tests use, cannot be left again.
+"""
+
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+
+from mercer.engine import hopper_kernels as hopper
+from mercer.engine.packing import chunks
+
+
+def described(dtype: str, shape: list[int], layout: gl.NVMMASharedLayout) -> str:
+    return f"tensordesc<{dtype}[{shape[0]}, {shape[1]}],{layout!r}>"
+
+
+def ptx(width: int) -> str:
+    """The program for a Matérn 5/2 kernel of rows of this width."""
+    big, tail, tip, _ = chunks(width)
+    program, columns = hopper.vector_product_program, hopper.COLUMNS
+    constants = {
+        "PROFILE": "closed", "DEGREE": 1, "ROOT": True, "LINEAR": 0.69, "QUADRATIC": 0.16, "BIG": big, "TAIL": tail,
+        "TIP": tip, "COLUMNS": columns, "STAGES": hopper.STAGES,
+    }  # fmt: skip
+    layout = gl.NVMMASharedLayout.get_default_for
+    types = dict.fromkeys(("n", "m", "span"), "i32") | dict.fromkeys(("exponent", "offset"), "fp32")
+    types |= {"left": "*fp16", "unscale": "*fp32", "out": "*fp32"} | dict.fromkeys(constants, "constexpr")
+    for name, size in zip(("d0", "d1", "d2"), (big, tail or big, tip or big), strict=True):
+        types[name] = described("fp16", [columns, size], layout([columns, size], gl.float16))
+    plain = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
+    types["dv"] = described("fp32", [1, columns], plain)
+    names = program.arg_names
+    source = GluonASTSource(
+        program,
+        {name: types[name] for name in names},
+        {(names.index(name),): value for name, value in constants.items()},
+        {(names.index(name),): [["tt.divisibility", 16]] for name in ("left", "unscale", "out", "m", "span")},
+    )
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    assert compiled.asm["cubin"]
+    return compiled.asm["ptx"]
+
+
+for width in sys.argv[1:]:
+    print(ptx(int(width)).count("wgmma.mma_async"))
