@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
 from scipy.sparse.linalg import svds
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import Ridge
-from sklearn.preprocessing import normalize
 
 from mercer.data.raw import FEW_ROWS, RawColumn, as_levels
 from mercer.preprocessing.columns import Code
+
+if TYPE_CHECKING:  # imported where they are used: few tables have texts, and both take 0.1 s
+    from sklearn.feature_extraction.text import CountVectorizer
 
 #: Terms are words, signs of punctuation, and pairs of these.
 TOKENS, LONGEST_TERM = r"\w+|[^\w\s]", 2
@@ -115,6 +116,8 @@ class TextRegression:
 
     def fit(self, weight: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         """Slopes (terms × p) and intercepts."""
+        from sklearn.linear_model import Ridge
+
         seen = weight > 0
         model = Ridge(penalty, solver="sparse_cg", tol=1e-6).fit(self.rows[seen], self.targets[seen], weight[seen])
         return model.coef_.reshape(self.targets.shape[1], -1).T, np.atleast_1d(model.intercept_)
@@ -148,6 +151,8 @@ def is_free_text(column: RawColumn) -> bool:
 
 
 def _vectorizer(terms: tuple[str, ...] | None = None) -> CountVectorizer:
+    from sklearn.feature_extraction.text import CountVectorizer
+
     return CountVectorizer(
         token_pattern=TOKENS, ngram_range=(1, LONGEST_TERM), vocabulary=terms, max_features=MOST_TERMS
     )
@@ -160,6 +165,8 @@ def _texts(column: RawColumn, codes: np.ndarray) -> list[str]:
 
 def _unit_rows(counts: scipy.sparse.csr_array, rarity: np.ndarray) -> scipy.sparse.csr_array:
     """Counts on a logarithmic scale, times the rarity of each term, in rows of length one."""
+    from sklearn.preprocessing import normalize
+
     rows = scipy.sparse.csr_array(counts, dtype=np.float64)
     rows.data = (1 + np.log(rows.data)) * rarity[rows.indices]
     return normalize(rows)
