@@ -354,7 +354,7 @@ def test_a_learner_has_the_weights_of_its_formula(combination):
     u = K_S.T @ (Y - f) - LAM * f[:5]
     wanted = np.linalg.solve(Q if isinstance(combination, Rayleigh) else LAM * Q + K_S.T @ K_S, u)
     Z = problem.basis(index)
-    chosen = ChosenVectors(problem, problem.matrix(Z), problem.gram(Z), block.gradient(), block.f[index], block.metric)
+    chosen = ChosenVectors(problem, problem.matrix(Z), block.gradient(), block.f[index], block.metric)
     A = combination.weights(chosen)
     np.testing.assert_allclose(A, wanted, rtol=1e-6, atol=1e-8 * np.abs(wanted).max())
 

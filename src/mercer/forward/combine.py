@@ -9,7 +9,9 @@ result does not matter: absorption finds the best one.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -60,17 +62,21 @@ class Sketch:
 class ChosenVectors:
     """The basis vectors of a learner at one step: K_NS, Q = K_SS and the gradient.
 
-    `gradient` is w·r (n × p), `at_basis` is f(x̃_S) (S × p), `metric` the diagonal of D; a `sketch`, if there is one,
-    may represent all rows.
+    `gradient` is w·r (n × p), `at_basis` is f(x̃_S) (S × p), `metric` the diagonal of D. A sketch that `draw_sketch`
+    makes, if it is given, may represent all rows. It is drawn when it is needed, while a GPU computes the slopes.
     """
 
     problem: Problem
     K: KernelMatrix
-    Q: Tensor
     gradient: Tensor
     at_basis: Tensor
     metric: Tensor
-    sketch: Sketch | None = None
+    draw_sketch: Callable[[], Sketch] | None = None
+
+    @cached_property
+    def Q(self) -> Tensor:
+        """K_SS in float64."""
+        return self.problem.gram(self.K.basis)
 
     def slopes(self) -> Tensor:
         """u = K_NSᵀ(w r) − λ f(x̃_S)."""
@@ -113,8 +119,8 @@ class JointPursuit(Combination):
     short_name = "mp"
 
     def weights(self, chosen: ChosenVectors) -> Tensor:
-        if chosen.sketch is not None:
-            return self._sketched(chosen, chosen.sketch)
+        if chosen.draw_sketch is not None:
+            return self._sketched(chosen, chosen.draw_sketch)
         K, Q, metric, lam = chosen.K, chosen.Q, chosen.metric, chosen.problem.lam
         u, nothing, dtype = chosen.slopes(), chosen.gradient[:, :0], chosen.problem.plan.dtype
         eps = torch.finfo(dtype).eps
@@ -129,10 +135,11 @@ class JointPursuit(Combination):
         gram.diagonal().add_(10 * eps * gram.diagonal().mean())
         return torch.cholesky_solve(u, cholesky(gram + lam * Q)[0])
 
-    def _sketched(self, chosen: ChosenVectors, sketch: Sketch) -> Tensor:
+    def _sketched(self, chosen: ChosenVectors, draw_sketch: Callable[[], Sketch]) -> Tensor:
         """One fused pass for the slopes and the diagonal of the curvature; its other entries are estimates."""
-        problem, Q = chosen.problem, chosen.Q
+        problem = chosen.problem
         slope, diagonal = chosen.K.column_scores(chosen.gradient, chosen.metric)
+        sketch, Q = draw_sketch(), chosen.Q
         gram = sketch.curvature(problem, Q, diagonal)
         gram.diagonal().add_(10 * torch.finfo(problem.plan.dtype).eps * gram.diagonal().mean())
         factor, _ = cholesky(gram + problem.lam * Q)

@@ -17,6 +17,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
@@ -142,26 +143,28 @@ class Ensemble(Learner):
         broadcast = problem.rows.shard.group.broadcast
         index = broadcast(subset[local])
         Z = problem.basis(index)
-        sketch = self._sketch(block, index, Z, rng)
+        draw_sketch = partial(self._sketch, block, index, Z, rng) if self._saves_by_sketch(block, len(index)) else None
         # two passes, for the weights and for the values, take no longer than one that writes a tile of all rows
         passes = self.combination.passes
-        K = problem.matrix(Z, uses=1 if sketch is not None and passes <= 2 else 1 + passes)
-        Q = problem.gram(Z)
+        K = problem.matrix(Z, uses=1 if draw_sketch is not None and passes <= 2 else 1 + passes)
         at_basis = problem.pick(block.f, index).double()
-        chosen = ChosenVectors(problem, K, Q, block.gradient(), at_basis, block.metric, sketch)
+        chosen = ChosenVectors(problem, K, block.gradient(), at_basis, block.metric, draw_sketch)
         A = broadcast(self.combination.weights(chosen))
         return Functions(index, A, K.product(A).T.contiguous())
 
-    def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:
-        """A sample of rows for the curvature; None if it would save nothing.
+    def _saves_by_sketch(self, block: Block, size: int) -> bool:
+        """Whether a sample of rows is less than half of them."""
+        rows = block.problem.rows
+        return self.gram_rows is not None and rows.shard.length(rows.n_rows) > 2 * (self.gram_rows + size)
+
+    def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch:
+        """A sample of rows for the curvature.
 
         Each process contributes the sampled rows that it holds. The sample depends neither on memory nor on which
         process holds which rows.
         """
         problem, rows = block.problem, block.problem.rows
-        n_rows = rows.shard.length(rows.n_rows)
-        if self.gram_rows is None or n_rows <= 2 * (self.gram_rows + len(index)):
-            return None
+        assert self.gram_rows is not None
         numbers = torch.cat([index, block.draw_available(self.gram_rows, rng)])
         at, places = rows.shard.local(numbers)
         chosen = (torch.arange(len(numbers), device=numbers.device) < len(index))[at]
@@ -169,7 +172,7 @@ class Ensemble(Learner):
         sums = [weights.sum(dtype=torch.float64) for weights in (block.metric, metric[chosen], metric[~chosen])]
         all_rows, basis, drawn = rows.total(torch.stack(sums))
         metric = torch.where(chosen, metric, metric * ((all_rows - basis) / drawn).to(metric))
-        share = (self.gram_rows + len(index)) / n_rows
+        share = (self.gram_rows + len(index)) / rows.shard.length(rows.n_rows)
         return Sketch(KernelMatrix(RowSubset(rows, places), problem.kernel, Z, problem.plan), metric, share)
 
     def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
