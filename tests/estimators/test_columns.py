@@ -587,14 +587,14 @@ def test_days_that_matter_one_by_one_have_means_of_their_own():
 def test_a_mixed_table_of_classes_averages_two_selections(monkeypatch):
     from mercer.forward.boosting import Boosting
 
-    assert DEFAULT_SETTINGS.n_selections(8000, mixed=True) == 2
+    assert DEFAULT_SETTINGS.n_selections(400) == 2
     rng = np.random.default_rng(0)
     town, area = rng.integers(0, 3, 80), rng.normal(size=80)
     frame = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area})
     y = town + np.sin(3 * area) + 0.3 * rng.normal(size=80) > 1
     Classifier = partial(mercer.KernelBoostingClassifier, loss="squared", n_basis=None, random_state=0)
     once = Classifier().fit(frame, y)
-    settings = replace(DEFAULT_SETTINGS, repeated_rows=(50, 0, 100))
+    settings = replace(DEFAULT_SETTINGS, repeated_rows=(50, 100))
     monkeypatch.setattr(Boosting, "_selection_settings", settings)
     twice = Classifier().fit(frame, y)
     # the model of the only selection is one of those of two, at half of its weights; members come by their shares
@@ -615,7 +615,7 @@ def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_anothe
     from mercer.forward.boosting import Boosting
 
     def far(factor: float) -> None:
-        settings = replace(DEFAULT_SETTINGS, repeated_rows=(1, 0, 0), near_ratio=factor)
+        settings = replace(DEFAULT_SETTINGS, repeated_rows=(1, 0), near_ratio=factor)
         monkeypatch.setattr(Boosting, "_selection_settings", settings)
 
     rng = np.random.default_rng(0)

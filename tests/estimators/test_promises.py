@@ -276,7 +276,7 @@ def test_a_budget_that_allows_the_exact_solution_takes_it():
 
 def test_more_time_than_the_default_needs_gives_the_default_model(short_selections, monkeypatch):
     """With a category: such tables of classes average two selections, with and without a budget."""
-    settings = replace(KernelBoostingClassifier._selection_settings, repeated_rows=(100, 0, 200))
+    settings = replace(KernelBoostingClassifier._selection_settings, repeated_rows=(100, 200))
     monkeypatch.setattr(KernelBoostingClassifier, "_selection_settings", settings)
     some = np.random.default_rng(2)
     frame = pd.DataFrame({"a": some.normal(size=120), "k": some.choice(list("uvw"), 120)})

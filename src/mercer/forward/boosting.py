@@ -112,8 +112,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     n_selections : int or "auto", default "auto"
         Model selections whose ensembles are averaged. Each has the rows in another random order, so other rows fit and
         score its candidates. Unlike bagging, all rows fit the weights of every kernel. Errors fall (`docs/choose.md`),
-        and the time of a fit is multiplied. "auto" takes 2 for classes on tables of 400 to 1000 rows, or to 8000 with
-        categories, otherwise 1. Large tables, which have no exact solution, take one selection.
+        and the time of a fit is multiplied. "auto" takes 2 for classes on tables of 400 to 8000 rows with categories,
+        otherwise 1. Large tables, which have no exact solution, take one selection.
     max_rows : int, None or "auto", default "auto"
         The most rows that learners are fitted to at a time. A larger table is sampled, and every refinement stage draws
         a new sample if kernel and sizes are left at "auto". A classifier then prefers rows of small margin, found among
@@ -166,7 +166,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         """Whether categories get two encodings, with one selection each: if the rows allow only one selection."""
         settings = self._selection_settings
         selects_ensemble = self._selects_kernels() and self.n_kernels == "auto"
-        return selects_ensemble and settings.repeated_rows[-1] < n_rows < settings.many_rows
+        return selects_ensemble and settings.repeated_rows[1] < n_rows < settings.many_rows
 
     def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         data, sparse = task.data, isinstance(task.data.rows, SparseRows)
@@ -189,9 +189,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         """Selections whose ensembles are averaged."""
         if self.n_selections != "auto":
             return int(self.n_selections)
-        if not task.has_classes or self.n_kernels != "auto":
-            return 1
-        return self._selection_settings.n_selections(task.data.n_alive, mixed=task.data.layout is not None)
+        averages = task.has_classes and task.data.layout is not None and self.n_kernels == "auto"
+        return self._selection_settings.n_selections(task.data.n_alive) if averages else 1
 
     def _select_for_large_table(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         """Select one kernel, correct its metric on all rows, and compare kernels by trial fits."""

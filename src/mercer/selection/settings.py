@@ -105,9 +105,9 @@ class SelectionSettings:
     total_over_first_stage : float
         The whole selection takes about this many times as long as its first stage: with less time left, its last
         stage has fewer rows.
-    repeated_rows : three int
-        Tables of classes average two selections with rows in different orders if they have at least the first number
-        of rows and at most the second, or the third where columns are mixed.
+    repeated_rows : pair of int
+        Mixed tables of classes average two selections with rows in different orders, but those with fewer rows than
+        the first number, or more than the second, run one.
     many_rows : int
         Tables of this many rows take the stages of large tables, and larger learners.
     more_evidence_rows, more_fit_rows : pair of int
@@ -149,21 +149,21 @@ class SelectionSettings:
     descent: bool = True
     members: int = 3
     total_over_first_stage: float = 200.0
-    repeated_rows: tuple[int, int, int] = (400, 1000, 8000)
+    repeated_rows: tuple[int, int] = (400, 8000)
     many_rows: int = MANY_ROWS
     more_evidence_rows: tuple[int, int] = (2000, 6000)
     more_fit_rows: tuple[int, int] = (3000, 10_000)
     n_neighbourhoods: int = 9
     neighbourhood_share: float = 0.01
 
-    def n_selections(self, n_rows: int, *, mixed: bool) -> int:
-        """Selections that a table of classes of this many rows averages.
+    def n_selections(self, n_rows: int) -> int:
+        """Selections that a mixed table of this many rows and of classes averages.
 
-        >>> [SelectionSettings().n_selections(n, mixed=False) for n in (100, 1000, 10_000)]
+        >>> [SelectionSettings().n_selections(n) for n in (100, 1000, 10_000)]
         [1, 2, 1]
         """
-        fewest, most, most_mixed = self.repeated_rows
-        return 2 if fewest <= n_rows <= (most_mixed if mixed else most) else 1
+        fewest, most = self.repeated_rows
+        return 2 if fewest <= n_rows <= most else 1
 
     def may_be_members(self, pool: Sequence[Any]) -> list[Any]:
         """The candidates of `member_families`, or all where there are none."""
