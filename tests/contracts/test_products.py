@@ -353,14 +353,14 @@ def test_out_of_memory_halves_the_block_and_goes_on(asked, uses, error):
 
 
 def test_out_of_memory_in_the_reduction_counts_no_row_twice(monkeypatch):
-    X, d, plain = table(torch.float64), data(torch.float64), products._gram
+    X, d, plain = table(torch.float64), data(torch.float64), products.upper_product
 
-    def greedy(tile: Tensor) -> Tensor:
+    def greedy(tile: Tensor, other: Tensor) -> Tensor:
         if len(tile) > 30:
             raise torch.OutOfMemoryError("too many rows")
-        return plain(tile)
+        return plain(tile, other)
 
-    monkeypatch.setattr(products, "_gram", greedy)
+    monkeypatch.setattr(products, "upper_product", greedy)
     seen = matrix(X, KERNELS[0]).moments(d.R, B=d.B)
     assert_is_the_dense_product(PRODUCTS["whitened moments"], seen, KERNELS[0], X.dtype)
 

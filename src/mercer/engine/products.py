@@ -20,6 +20,7 @@ from mercer.data import RowSource, TensorRows
 from mercer.engine.fused import fused_columns
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, Kernel
+from mercer.linalg import upper_product
 
 #: The argument of a visitor, made from a block of a prepared chunk.
 BlockView = Callable[[Tensor], Any]
@@ -167,7 +168,7 @@ class KernelMatrix:
             if weight is not None:
                 root = weight[where].to(phi.dtype).sqrt()[:, None]
                 phi, t = phi * root, t * root
-            square, down = _gram(phi), phi.T @ t
+            square, down = upper_product(phi, phi), phi.T @ t
             gram.add_(square)
             cross.add_(down)
 
@@ -216,14 +217,3 @@ def reduce_rows(
     if not sums:  # a process without rows contributes an empty sum
         visit(slice(0, 0), rows.take(np.arange(0)))
     return rows.total(sums[0])
-
-
-def _gram(phi: Tensor, panel: int = 768) -> Tensor:
-    """The upper block triangle of ΦᵀΦ, by panels of columns, which saves nearly half the work."""
-    r = phi.shape[1]
-    if r <= panel:
-        return phi.T @ phi
-    out = phi.new_zeros(r, r)
-    for j in range(0, r, panel):
-        torch.mm(phi[:, j : j + panel].T, phi[:, j:], out=out[j : j + panel, j:])
-    return out

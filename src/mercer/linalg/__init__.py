@@ -18,6 +18,7 @@ from mercer.linalg.cholesky import (
 from mercer.linalg.distances import exact_distances
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import minimize_lbfgs
+from mercer.linalg.products import upper_product
 from mercer.linalg.whitening import inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [
@@ -36,5 +37,6 @@ __all__ = [
     "solve_factored",
     "spectral_map",
     "spread_out",
+    "upper_product",
     "whitening",
 ]

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mercer.codegen.compiled import thin_product
-from mercer.linalg import cholesky, conjugate_gradients, inverse_factor
+from mercer.linalg import cholesky, conjugate_gradients, inverse_factor, upper_product
 
 #: Folds of rows that are left out, at most; the share of all rows in each, at most; and the rows wanted in all of them.
 FOLDS, FOLD_SHARE, HELD_OUT_ROWS = 3, 0.1, 1500
@@ -39,6 +39,8 @@ FLOAT32_ERROR = 0.25
 #: `READ_COLUMNS` right-hand sides take as long again. The approximation takes time in proportion to the square of its
 #: rows; three times as many rows need half of the steps (`docs/ablations.md`). Blocks have so many rows at most.
 NYSTROEM_PER_ROOT, READ_COLUMNS, BLOCK_ROWS = 5, 32, 125
+#: Columns of a panel of symmetric products: 256 to 384 take least time for 700 to 1500 columns.
+PANEL = 384
 
 
 def iterative_folds(n: int, p: int) -> int | None:
@@ -165,7 +167,7 @@ def iterative_ridge(
 
 @dataclass(frozen=True)
 class NystroemPreconditioner:
-    """P⁻¹ = Δ⁻¹ − YYᵀ for all rows, and P⁻¹ without the rows of each fold.
+    """P⁻¹ = Δ⁻¹ − VFFᵀVᵀ for all rows, and P⁻¹ without the rows of each fold.
 
     The Nyström approximation BBᵀ from some of the rows captures the smooth part of K; the remainder is large
     between near rows only. So K + D ≈ P = BBᵀ + Δ, where Δ is the block diagonal of K − BBᵀ + D (Snelson and
@@ -173,17 +175,19 @@ class NystroemPreconditioner:
     identity.
 
     `blocks` (b × s) holds the rows of each block, padded by n. `positions` are the positions of the n rows in the
-    flattened blocks; Y (b·s × r) and `block_inverses`, the blocks of Δ⁻¹ (b × s × s), are in this order. Without rows
-    E the solution must be zero there, which takes the values −(EᵀP⁻¹E)⁻¹EᵀP⁻¹r on the right-hand side: for each fold
-    `left_out` are the positions of its rows, `left_out_Y` the rows of Y there, and `left_out_inverses` these inverses.
+    flattened blocks; V = Δ⁻¹B (b·s × r) and `block_inverses`, the blocks of Δ⁻¹ (b × s × s), are in this order.
+    `factor` is F (r × r) with FFᵀ = (1 + BᵀV)⁻¹. Without rows E the solution must be zero there, which takes the values
+    −(EᵀP⁻¹E)⁻¹EᵀP⁻¹r on the right-hand side: for each fold `left_out` are the positions of its rows, `left_out_VF` the
+    rows of VF there, and `left_out_inverses` these inverses.
     """
 
     blocks: Tensor
     positions: Tensor
     block_inverses: Tensor
-    Y: Tensor
+    V: Tensor
+    factor: Tensor
     left_out: list[Tensor]
-    left_out_Y: list[Tensor]
+    left_out_VF: list[Tensor]
     left_out_inverses: list[Tensor]
 
     @classmethod
@@ -201,16 +205,15 @@ class NystroemPreconditioner:
         B = pad(nystroem_factor(rows_of, in_all_folds.nonzero()[:, 0], n_rows), (0, 0, 0, 1))[blocks]
         block_inverses = _inverses(_residual_blocks(K, B, ridge, blocks))
         V = (block_inverses @ B).flatten(0, 1)
-        W = B.flatten(0, 1).T @ V
+        W = upper_product(B.flatten(0, 1), V, PANEL).triu_()
+        W += W.triu(1).T
         W.diagonal().add_(1.0)
-        Y = V @ inverse_factor(W)
+        factor = inverse_factor(W)
         left_out = [positions[fold] for fold in folds]
-        left_out_Y = [Y[out] for out in left_out]
-        corners = [
-            _submatrix(block_inverses, out) - Y_out @ Y_out.T for out, Y_out in zip(left_out, left_out_Y, strict=True)
-        ]
+        left_out_VF = [V[out] @ factor for out in left_out]
+        corners = [_submatrix(block_inverses, out) - Y @ Y.T for out, Y in zip(left_out, left_out_VF, strict=True)]
         inverses = [torch.cholesky_inverse(cholesky(corner)[0]) for corner in corners]
-        return cls(blocks, positions, block_inverses, Y, left_out, left_out_Y, inverses)
+        return cls(blocks, positions, block_inverses, V, factor, left_out, left_out_VF, inverses)
 
     def solve(self, R: Tensor) -> Tensor:
         """P⁻¹R for n × ((1 + f)·p) right-hand sides.
@@ -220,13 +223,14 @@ class NystroemPreconditioner:
         p = R.shape[1] // (1 + len(self.left_out))
         blocks = pad(R, (0, 0, 0, 1))[self.blocks]
         r, x = blocks.flatten(0, 1), (self.block_inverses @ blocks).flatten(0, 1)
-        inner = (r.T.contiguous() @ self.Y).T
-        folds = zip(self.left_out, self.left_out_Y, self.left_out_inverses, strict=True)
-        for number, (out, Y_out, inverse) in enumerate(folds, 1):
+        inner = ((r.T.contiguous() @ self.V) @ self.factor).T
+        folds = zip(self.left_out, self.left_out_VF, self.left_out_inverses, strict=True)
+        for number, (out, VF, inverse) in enumerate(folds, 1):
             columns = slice(number * p, (number + 1) * p)
-            r[out, columns] = -inverse @ (x[out, columns] - Y_out @ inner[:, columns])
-            inner[:, columns] += Y_out.T @ r[out, columns]
-        return torch.addmm((self.block_inverses @ blocks).flatten(0, 1), self.Y, inner, alpha=-1)[self.positions]
+            r[out, columns] = -inverse @ (x[out, columns] - VF @ inner[:, columns])
+            inner[:, columns] += VF.T @ r[out, columns]
+        smooth = self.factor @ inner
+        return torch.addmm((self.block_inverses @ blocks).flatten(0, 1), self.V, smooth, alpha=-1)[self.positions]
 
 
 def _residual_blocks(K: Tensor, B: Tensor, ridge: Tensor, blocks: Tensor) -> Tensor:
