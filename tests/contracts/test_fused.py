@@ -12,12 +12,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from packaging.version import Version
 from torch import Tensor
 
 from mercer.data import TensorRows
@@ -42,7 +44,7 @@ from mercer.parts import component
 
 if find_spec("triton") is None:
     pytest.skip("fused products need Triton, which is not installed here", allow_module_level=True)
-PACKED = packing.PACKED
+BLOCK_NUMBERS = packing.BLOCK_NUMBERS
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # conftest.py turns the interpreter on where there is no GPU
 
 N, M, WIDE = 150, 30, 71  # several blocks of rows, the last one ragged; some tests have several blocks of columns, too
@@ -92,7 +94,7 @@ def short_interpretation(monkeypatch):
 
         monkeypatch.setattr(interpreter, "inspect", looking_once())
         monkeypatch.setattr(packing, "FEWEST_INPUTS", packing.MOST_INPUTS)
-        monkeypatch.setattr(packing, "PACKED", 256 * packing.MOST_INPUTS)
+        monkeypatch.setattr(packing, "BLOCK_NUMBERS", 256 * packing.MOST_INPUTS)
 
 
 @cache
@@ -181,7 +183,7 @@ def test_transposed_is_the_product_with_rows_and_basis_exchanged(family, p):
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (128, 64), (129, 129), (200, 2)])
 def test_ragged_blocks_lose_nothing(n, m, monkeypatch):
     """Those of the products, and those of the programs that pack rows."""
-    monkeypatch.setattr(packing, "PACKED", PACKED)
+    monkeypatch.setattr(packing, "BLOCK_NUMBERS", BLOCK_NUMBERS)
     X, Z, V, R = normal(n, 8), normal(m, 8), normal(m, 1), normal(n, 1)
     kernel = Gaussian(3.0)
     K, columns = dense(kernel, X, Z), bound(kernel, Z)
@@ -314,15 +316,30 @@ def test_gradients_and_float64_are_left_to_torch():
     assert fused.fused_columns(Gaussian(), Z, Plan(torch.device("cpu"), torch.float32, 1 << 30)) is None
 
 
+@pytest.mark.skipif(Version(version("triton")) < Version("3.6"), reason="the program needs Triton 3.6")
 def test_the_program_for_hopper_gpus_compiles_and_takes_all_inputs():
-    # Two groups of 128 rows take an even and an odd half of a block: once before the loop, twice in it, once after it.
-    # A matrix product has 64 rows and 16 inputs.
-    width, starts, groups = 80, 4, 2
+    # Two groups of 128 rows take the halves of blocks: once before the loop, twice in it, once after it.
+    # A matrix product has 64 rows and 16 inputs. Rows of 176 numbers are in part in shared memory.
+    widths, starts, groups = (80, 176), 4, 2
     script = Path(__file__).with_name("compile_for_hopper.py")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    run = [sys.executable, str(script), str(width)]
+    run = [sys.executable, str(script), *map(str, widths)]
     found = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
-    assert int(found.stdout) == groups * starts * (128 // 64) * (width // 16)
+    products = [groups * starts * (128 // 64) * (width // 16) for width in widths]
+    exponentials = groups * starts * 128 * 64 // 128  # of a thread
+    assert found.stdout.splitlines() == [f"{number} {exponentials}" for number in products]
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter takes minutes for so many columns")
+@pytest.mark.parametrize("name", ["gaussian", "matern52", "polynomial"])
+@pytest.mark.parametrize("D", [21, 54])
+def test_one_vector_and_many_blocks_of_columns(name, D):
+    X, Z, r, v = normal(300, D), normal(4100, D), normal(300, 1), normal(4100, 1)
+    kernel = FAMILIES[name](D)
+    K, columns = dense(kernel, X, Z), bound(kernel, Z)
+    assert distance(columns.product(X, v), K @ v.double()) < ACCURATE
+    assert distance(columns.transposed(X, r), K.T @ r.double()) < ACCURATE
+    assert distance(bound(kernel, X).transposed(Z, v), K @ v.double()) < ACCURATE
 
 
 def test_without_triton_products_are_torchs(monkeypatch):

@@ -1,8 +1,8 @@
 """Fused products on a GPU: K_nm is made and multiplied on the chip, and no tile of it is written to memory.
 
-This module launches the Triton programs of `fused_kernels` on operands from `packing`. `fused_columns` is None, and
-products are torch's, without Triton, on other devices than CUDA, in float64, where a gradient is wanted, and for
-kernels without a `FusedForm`.
+This module launches the programs of `fused_kernels` and `hopper_kernels` on operands from `packing`. `fused_columns` is
+None, and products are torch's, without Triton, on other devices than CUDA, in float64, where a gradient is wanted, and
+for kernels without a `FusedForm`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def choose_blocks(width: int, p: int) -> Blocks:
 
 
 def divide(n: int, m: int, rows: int, columns: int) -> tuple[int, int, int]:
-    """Blocks of rows, parts of the columns, and columns of a part: enough programs, with sixteen blocks each."""
+    """Blocks of rows, parts of the columns, and columns of a part: enough programs, of sixteen blocks or more."""
     row_blocks, column_blocks = max(-(-n // rows), 1), m // columns
     parts = max(min(-(-PROGRAMS // row_blocks), column_blocks // 16), 1)
     span = max(-(-column_blocks // parts), 1) * columns
@@ -137,7 +137,7 @@ def _programs() -> ModuleType | None:
 
 @cache
 def _hopper_programs() -> ModuleType | None:
-    """The Gluon programs; None where this Triton has no Gluon, or another one."""
+    """The Gluon programs; None where importing them fails."""
     try:
         from mercer.engine import hopper_kernels
     except (ImportError, AttributeError):
@@ -210,12 +210,14 @@ class FusedColumns(Columns):
         return affine_scores(scores, g, d, self.form.variance, self.form.bias)
 
     def _sums(self, X: Tensor, Z: Tensor, V: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """p(s) V and p(s)² weight in float32: (parts, n, p) and (parts, n), to be summed over the parts."""
+        """p(s) V and p(s)² weight in float32: (parts, n, p) and (parts, n), to be summed over the parts.
+
+        Without a weight the second is zero.
+        """
         n, m, p = X.shape[0], -(-Z.shape[0] // PADDING) * PADDING, V.shape[1]
-        hopper = self._hopper_programs(V.device) if p == 1 and weight is None and n and m else None
+        hopper = self._faster_on_hopper(V.device) if p == 1 and weight is None and n and m else None
         if hopper is not None:
-            out = self._vector_sums(hopper, X, Z, V)
-            return out, out[:, :, 0]
+            return self._vector_sums(hopper, X, Z, V), V.new_zeros(1, n)
         b = self.blocks or choose_blocks(self.width, min(p, LARGEST_P))
         row_blocks, parts, span = divide(n, m, b.rows, b.columns)
         out, squares = V.new_zeros(parts, n, p, dtype=torch.float32), V.new_zeros(parts, n, dtype=torch.float32)
@@ -238,11 +240,11 @@ class FusedColumns(Columns):
                 held.copy_(piece[:, :, : held.shape[2]] * unit)
         return out, squares
 
-    def _hopper_programs(self, device: torch.device) -> ModuleType | None:
-        """The program for Hopper GPUs, where it is the faster one."""
-        form = self.form  # a logarithm takes more registers than there are
-        apt = self.blocks is None and form.multiplies and form.profile != "rational-quadratic"
-        if device.type != "cuda" or not apt:
+    def _faster_on_hopper(self, device: torch.device) -> ModuleType | None:
+        """The program for Hopper GPUs, if the device is one, the kernel is Gaussian and the program is faster."""
+        formula = self.form.formula if self.form.geometry == "distance" else None
+        gaussian = formula is not None and not formula.root and formula.polynomial == (1,)
+        if device.type != "cuda" or self.blocks is not None or not gaussian:
             return None
         programs = _hopper_programs()
         return programs if programs is not None and programs.supports(self.width, device) else None
@@ -250,17 +252,14 @@ class FusedColumns(Columns):
     def _vector_sums(self, hopper: ModuleType, X: Tensor, Z: Tensor, v: Tensor) -> Tensor:
         """p(s) v in float32, (parts, n, 1), by the program for Hopper GPUs."""
         packed, n = pack(self.form, X, Z), X.shape[0]
-        m, formula = packed.right.shape[0], in_powers_of_two(self.form)
+        m = packed.right.shape[0]
         row_blocks, parts, span = divide(n, m, hopper.ROWS, hopper.COLUMNS)
         out = v.new_empty(parts, n, 1, dtype=torch.float32)
         big, tail, tip, _ = chunks(packed.left.shape[1])
         described = hopper.descriptors(packed.right, split_columns(v.float(), m, split=False)[0], (big, tail, tip))
         hopper.vector_product_program[row_blocks, parts](
-            packed.left, *described, packed.unscale, out, n, m, span, float(self.form.exponent), self.form.offset,
-            PROFILE=self.form.profile, DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
-            ROOT=formula.root, LINEAR=formula.linear, QUADRATIC=formula.quadratic,
-            BIG=big, TAIL=tail, TIP=tip, COLUMNS=hopper.COLUMNS, STAGES=hopper.STAGES, num_warps=4,
-            enable_fp_fusion=True,
+            packed.left, *described, packed.unscale, out, n, m, span, BIG=big, TAIL=tail, TIP=tip,
+            COLUMNS=hopper.COLUMNS, STAGES=hopper.STAGES, num_warps=4, enable_fp_fusion=True,
         )  # fmt: skip
         return out
 

@@ -1,17 +1,24 @@
-"""Products with one vector on Hopper GPUs (H100, H200), in Gluon, the lower level of Triton.
+"""Gaussian products with one vector on Hopper GPUs (H100, H200), in Gluon, the lower level of Triton.
 
-`fused_kernels.product_program` first multiplies a block and then takes its exponentials, and each program reads all
-columns for 64 or 128 rows. Where rows are wide, the second-level cache cannot deliver columns that fast, and matrix
-units wait for exponentials. Here a program has three groups of warps. One copies blocks of columns to shared memory.
-The other two multiply them by 128 rows each, which stay in registers, and start the next block's matrix product before
-they take the exponentials of the last one. Columns are read half as often, and both kinds of units are busy.
+`fused_kernels.product_program` first multiplies a block and then takes its exponentials, and each program reads the
+columns for 128 rows. Where rows are wide, the second-level cache cannot deliver columns that fast, and matrix units
+wait for exponentials. Here a program has three groups of warps. The copying group copies blocks of columns to shared
+memory. Two multiplying groups multiply them by 128 rows each, which stay in registers, and start the matrix product of
+the next half of a block before they take the exponentials of the last one. Columns are read half as often, and both
+kinds of units are busy.
 
-Gluon is experimental and changes with Triton: these programs were compiled with versions 3.6 to 3.9.
+`mercer.engine.fused.FusedColumns` launches the program on operands of `mercer.engine.packing`, for one vector without
+squares. Rows and columns are data and basis vectors, or basis vectors and data where the product is transposed.
+
+Gluon is experimental. Programs for other kernels compile, but the assembler of Triton 3.6 drops a matrix product of the
+Matérn 5/2 kernel's without a word, so the other kernels stay with `product_program`, and so do other versions of Triton
+(3.7 and 3.9 compile the program completely, but no GPU has run it).
 """
 
 # No postponed annotations here: Gluon reads `gl.constexpr` off the signatures.
 
 import torch
+import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -24,61 +31,59 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from mercer.engine.fused_kernels import _profile as triton_profile
-
-#: Rows of a program, and columns that it copies at a time; each half of them is one matrix product of a warp group.
+#: Whether a GPU has run the program as this version of Triton compiles it.
+RUN_BEFORE = triton.__version__.startswith("3.6.")
+#: Rows of a program and columns of a block, which are fixed: two groups of 128 rows, two halves of 64 columns. Operands
+#: are padded to multiples of both, so no load needs a mask.
 ROWS, COLUMNS = 256, 128
 #: Blocks of columns in shared memory.
 STAGES = 3
-#: Packed inputs of the widest rows that fit, and of the narrowest for which this program is faster.
+#: Float16 numbers of the widest packed rows for which registers suffice, and of the narrowest for which this program is
+#: faster.
 WIDEST, NARROWEST = 176, 64
 
-_profile = gluon.jit(triton_profile.fn)
 # Names differ between Triton 3.6 and 3.9.
 _copy = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 _barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 
 @gluon.jit
-def _held_rows(left, first, AT: gl.constexpr, SIZE: gl.constexpr, WIDTH: gl.constexpr, layout: gl.constexpr):
-    """A part of packed rows in registers, as left operands."""
-    rows = first + gl.arange(0, 128, gl.SliceLayout(1, layout))
+def _register_rows(left, first_row, AT: gl.constexpr, SIZE: gl.constexpr, WIDTH: gl.constexpr, layout: gl.constexpr):
+    """A slice of packed rows in registers, as left operands."""
+    rows = first_row + gl.arange(0, 128, gl.SliceLayout(1, layout))
     columns = AT + gl.arange(0, SIZE, gl.SliceLayout(0, layout))
     return gl.load(left + rows[:, None] * WIDTH + columns[None, :])
 
 
 @gluon.jit
-def _shared(rows, SIZE: gl.constexpr):
-    """The same part in shared memory, where registers are few."""
+def _shared_rows(rows, SIZE: gl.constexpr):
+    """The same slice in shared memory, where registers are few."""
     layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([128, SIZE], gl.float16)
     return gl.allocate_shared_memory(gl.float16, [128, SIZE], layout, rows)
 
 
 @gluon.jit
-def _half(block, PART: gl.constexpr):
+def _half_block(block, HALF: gl.constexpr):
     """Half of a block of columns, as a right operand."""
-    return block.slice(PART * 64, 64, 0).permute((1, 0))
+    return block.slice(HALF * 64, 64, 0).permute((1, 0))
 
 
 @gluon.jit
-def _start(x0, x1, x2, b0, b1, b2, PART: gl.constexpr, held, TAIL: gl.constexpr, TIP: gl.constexpr):
-    """Start the matrix product of rows and half a block; its result takes the registers of `held`."""
-    product = warpgroup_mma(x0, _half(b0, PART), held, use_acc=False, is_async=True)
+def _start(x0, x1, x2, b0, b1, b2, HALF: gl.constexpr, accumulator, TAIL: gl.constexpr, TIP: gl.constexpr):
+    """Start the matrix product of rows and half a block; its result takes the registers of `accumulator`."""
+    product = warpgroup_mma(x0, _half_block(b0, HALF), accumulator, use_acc=False, is_async=True)
     if TAIL > 0:
-        product = warpgroup_mma(x1, _half(b1, PART), product, is_async=True)
+        product = warpgroup_mma(x1, _half_block(b1, HALF), product, is_async=True)
     if TIP > 0:
-        product = warpgroup_mma(x2, _half(b2, PART), product, is_async=True)
+        product = warpgroup_mma(x2, _half_block(b2, HALF), product, is_async=True)
     return product
 
 
 @gluon.jit
-def _weighted(
-    s, scale, values, PART: gl.constexpr, exponent, offset, PROFILE: gl.constexpr, DEGREE: gl.constexpr,
-    ROOT: gl.constexpr, LINEAR: gl.constexpr, QUADRATIC: gl.constexpr, layout: gl.constexpr,
-):  # fmt: skip
-    """Kernel values times the vector's, summed over each eighth of the columns, which a thread does by itself."""
-    k = _profile(s * scale, exponent, offset, PROFILE, DEGREE, False, ROOT, LINEAR, QUADRATIC)
-    v = values.slice(PART * 64, 64, 1).load(layout)
+def _weighted(s, factor, vector, HALF: gl.constexpr, layout: gl.constexpr):
+    """Kernel values times the vector, summed over columns with the same remainder by eight, which one thread holds."""
+    k = gl.exp2(gl.minimum(s * factor, 0.0))
+    v = vector.slice(HALF * 64, 64, 1).load(layout)
     return gl.sum(gl.reshape(k * v, [128, 8, 8]), 1)
 
 
@@ -87,7 +92,7 @@ def _copy_columns(
     d0, d1, d2, dv, b0, b1, b2, bv, full, empty, begin, n_blocks,
     BIG: gl.constexpr, TAIL: gl.constexpr, TIP: gl.constexpr, COLUMNS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """The first group: copy each block once the other groups have used the one in its place."""
+    """The copying group: copy each block once the other groups have used the one in its place."""
     for block in range(0, n_blocks):
         place, at = block % STAGES, begin + block * COLUMNS
         mbarrier.wait(empty.index(place), ((block // STAGES) & 1) ^ 1)
@@ -103,76 +108,74 @@ def _copy_columns(
 
 @gluon.jit
 def _multiply_rows(
-    GROUP: gl.constexpr, left, unscale, out, b0, b1, b2, bv, full, empty, n, n_blocks, exponent, offset,
-    PROFILE: gl.constexpr, DEGREE: gl.constexpr, ROOT: gl.constexpr, LINEAR: gl.constexpr, QUADRATIC: gl.constexpr,
+    GROUP: gl.constexpr, left, unscale, out, b0, b1, b2, bv, full, empty, n, n_blocks,
     BIG: gl.constexpr, TAIL: gl.constexpr, TIP: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """The other groups: K V of 128 rows each.
+    """A multiplying group: K v of 128 rows.
 
-    While exponentials of one half of a block are taken, the matrix product of the next half runs. The second wait on
-    `ready` returns at once; it keeps the compiler from moving exponentials before the start of that product.
+    While exponentials of one half of a block are taken, the matrix product of the next half runs. The first wait on
+    `ready` waits for the next block. The second one returns at once; it keeps the compiler from moving exponentials
+    before the start of the product.
     """
     WIDTH: gl.constexpr = BIG + TAIL + TIP
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
     left_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
-    first = (gl.program_id(0) * 2 + GROUP) * 128
-    x0 = _held_rows(left, first, 0, BIG, WIDTH, left_layout)
+    first_row = (gl.program_id(0) * 2 + GROUP) * 128
+    x0 = _register_rows(left, first_row, 0, BIG, WIDTH, left_layout)
     x1 = x0
     x2 = x0
     if TAIL > 0:
-        x1 = _held_rows(left, first, BIG, TAIL, WIDTH, left_layout)
+        x1 = _register_rows(left, first_row, BIG, TAIL, WIDTH, left_layout)
     if TIP > 0:
-        x2 = _held_rows(left, first, BIG + TAIL, TIP, WIDTH, left_layout)
+        x2 = _register_rows(left, first_row, BIG + TAIL, TIP, WIDTH, left_layout)
     if WIDTH > 128:
-        x1 = _shared(x1, TAIL)
+        x1 = _shared_rows(x1, TAIL)
         if TIP > 0:
-            x2 = _shared(x2, TIP)
+            x2 = _shared_rows(x2, TIP)
         fence_async_shared()
         _barrier()
-    scale = gl.load(unscale)
-    even = gl.full([128, 64], 0.0, gl.float32, layout)
-    odd = gl.full([128, 64], 0.0, gl.float32, layout)
-    total = gl.sum(gl.reshape(even, [128, 8, 8]), 1)
+    factor = gl.load(unscale)
+    first = gl.full([128, 64], 0.0, gl.float32, layout)
+    second = gl.full([128, 64], 0.0, gl.float32, layout)
+    total = gl.sum(gl.reshape(first, [128, 8, 8]), 1)
     mbarrier.wait(full.index(0), 0)
-    even_product = _start(x0, x1, x2, b0.index(0), b1.index(0), b2.index(0), 0, even, TAIL, TIP)
+    first_product = _start(x0, x1, x2, b0.index(0), b1.index(0), b2.index(0), 0, first, TAIL, TIP)
     for block in range(0, n_blocks - 1):
         place, following = block % STAGES, (block + 1) % STAGES
         ready, phase = full.index(following), ((block + 1) // STAGES) & 1
-        even = warpgroup_mma_wait(0, deps=[even_product])
-        odd_product = _start(x0, x1, x2, b0.index(place), b1.index(place), b2.index(place), 1, odd, TAIL, TIP)
+        first = warpgroup_mma_wait(0, deps=[first_product])
+        second_product = _start(x0, x1, x2, b0.index(place), b1.index(place), b2.index(place), 1, second, TAIL, TIP)
         mbarrier.wait(ready, phase)
-        values = bv.index(place)
-        total += _weighted(
-            even, scale, values, 0, exponent, offset, PROFILE, DEGREE, ROOT, LINEAR, QUADRATIC, layout
-        )  # fmt: skip
-        odd = warpgroup_mma_wait(0, deps=[odd_product])
-        even_product = _start(
-            x0, x1, x2, b0.index(following), b1.index(following), b2.index(following), 0, even, TAIL, TIP
+        vector = bv.index(place)
+        total += _weighted(first, factor, vector, 0, layout)
+        second = warpgroup_mma_wait(0, deps=[second_product])
+        first_product = _start(
+            x0, x1, x2, b0.index(following), b1.index(following), b2.index(following), 0, first, TAIL, TIP
         )  # fmt: skip
         mbarrier.wait(ready, phase)
-        total += _weighted(
-            odd, scale, values, 1, exponent, offset, PROFILE, DEGREE, ROOT, LINEAR, QUADRATIC, layout
-        )  # fmt: skip
+        total += _weighted(second, factor, vector, 1, layout)
         mbarrier.arrive(empty.index(place), count=1)
     place = (n_blocks - 1) % STAGES
-    values = bv.index(place)
-    even = warpgroup_mma_wait(0, deps=[even_product])
-    odd_product = _start(x0, x1, x2, b0.index(place), b1.index(place), b2.index(place), 1, odd, TAIL, TIP)
-    total += _weighted(even, scale, values, 0, exponent, offset, PROFILE, DEGREE, ROOT, LINEAR, QUADRATIC, layout)
-    odd = warpgroup_mma_wait(0, deps=[odd_product])
-    total += _weighted(odd, scale, values, 1, exponent, offset, PROFILE, DEGREE, ROOT, LINEAR, QUADRATIC, layout)
-    rows = first + gl.arange(0, 128, gl.SliceLayout(1, layout))
+    vector = bv.index(place)
+    first = warpgroup_mma_wait(0, deps=[first_product])
+    second_product = _start(x0, x1, x2, b0.index(place), b1.index(place), b2.index(place), 1, second, TAIL, TIP)
+    total += _weighted(first, factor, vector, 0, layout)
+    second = warpgroup_mma_wait(0, deps=[second_product])
+    total += _weighted(second, factor, vector, 1, layout)
+    rows = first_row + gl.arange(0, 128, gl.SliceLayout(1, layout))
     result = gl.convert_layout(gl.sum(total, 1), gl.SliceLayout(1, layout))
     gl.store(out + gl.program_id(1).to(gl.int64) * n + rows, result, mask=rows < n)
 
 
 @gluon.jit(do_not_specialize=["n"])
 def vector_product_program(
-    left, d0, d1, d2, dv, unscale, out, n, m, span, exponent, offset,
-    PROFILE: gl.constexpr, DEGREE: gl.constexpr, ROOT: gl.constexpr, LINEAR: gl.constexpr, QUADRATIC: gl.constexpr,
+    left, d0, d1, d2, dv, unscale, out, n, m, span,
     BIG: gl.constexpr, TAIL: gl.constexpr, TIP: gl.constexpr, COLUMNS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """out[part] = K v over the columns of this part."""
+    """out[part] = K v over the columns of this part, which the caller sums.
+
+    The numbers at the end are registers of a thread: of the second multiplying group and of the copying group.
+    """
     begin = gl.program_id(1) * span
     n_blocks = (gl.minimum(begin + span, m) - begin) // COLUMNS
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -190,22 +193,22 @@ def vector_product_program(
         mbarrier.init(empty.index(place), count=2)
     fence_async_shared()
     gl.warp_specialize([
-        (_multiply_rows, (0, left, unscale, out, b0, b1, b2, bv, full, empty, n, n_blocks, exponent, offset,
-                          PROFILE, DEGREE, ROOT, LINEAR, QUADRATIC, BIG, TAIL, TIP, STAGES)),
-        (_multiply_rows, (1, left, unscale, out, b0, b1, b2, bv, full, empty, n, n_blocks, exponent, offset,
-                          PROFILE, DEGREE, ROOT, LINEAR, QUADRATIC, BIG, TAIL, TIP, STAGES)),
+        (_multiply_rows, (0, left, unscale, out, b0, b1, b2, bv, full, empty, n, n_blocks,
+                          BIG, TAIL, TIP, STAGES)),
+        (_multiply_rows, (1, left, unscale, out, b0, b1, b2, bv, full, empty, n, n_blocks,
+                          BIG, TAIL, TIP, STAGES)),
         (_copy_columns, (d0, d1, d2, dv, b0, b1, b2, bv, full, empty, begin, n_blocks,
                          BIG, TAIL, TIP, COLUMNS, STAGES)),
     ], [4, 1], [240, 24])  # fmt: skip
 
 
 def supports(width: int, device: torch.device) -> bool:
-    """Whether the program fits packed rows of this width on this GPU and is the faster one."""
-    return NARROWEST <= width <= WIDEST and torch.cuda.get_device_capability(device)[0] == 9
+    """Whether packed rows of this width, the GPU and Triton suit the program; the caller looks at the kernel."""
+    return RUN_BEFORE and NARROWEST <= width <= WIDEST and torch.cuda.get_device_capability(device)[0] == 9
 
 
 def descriptors(right: Tensor, v: Tensor, sizes: tuple[int, int, int]) -> list[TensorDescriptor]:
-    """What the copies need to know of each part of the packed columns, and of the vector."""
+    """What copies need to know of each slice of the packed columns, and of the vector."""
     m, width = right.shape
     found, at = [], 0
     for size in sizes:

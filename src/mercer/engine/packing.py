@@ -34,10 +34,8 @@ PADDING = 256
 EXPONENT, CARRIER = 10, 2.0**15
 #: The remainder of a float16 rounding is smaller by this factor: the ratio of the units of two digits of a norm.
 DIGIT = 2.0**11
-#: Inputs of all rows that a packing program holds at a time, and the most and fewest inputs of a row.
-PACKED, MOST_INPUTS, FEWEST_INPUTS = 2048, 32, 8
-
-
+#: Numbers (rows times inputs) of a packing program's block, and the most and fewest inputs of a block.
+BLOCK_NUMBERS, MOST_INPUTS, FEWEST_INPUTS = 2048, 32, 8
 #: The shift and the scale of each input, the steps between their numbers in memory, and a factor on all scales.
 Scaling = tuple[Tensor, Tensor, int, int, float]
 
@@ -113,7 +111,7 @@ def _pack_side(
 def _packed_block(D: int) -> dict[str, int]:
     """Rows and inputs of a packing program's block: few inputs are not padded to many."""
     inputs = min(max(1 << (D - 1).bit_length(), FEWEST_INPUTS), MOST_INPUTS)
-    return {"ROWS": PACKED // inputs, "INPUTS": inputs}
+    return {"ROWS": BLOCK_NUMBERS // inputs, "INPUTS": inputs}
 
 
 def split_columns(V: Tensor, m: int, split: bool) -> tuple[Tensor, Tensor]:
@@ -145,16 +143,14 @@ def packed_width(form: FusedForm, D: int) -> int:
 
 
 def chunks(width: int) -> tuple[int, int, int, int]:
-    """At least `width` columns as three powers of two that stay on the chip, and a multiple of 64 that streams by.
+    """At least `width` columns: up to three powers of two that stay on the chip, and a multiple of 64 that streams by.
 
     >>> chunks(30), chunks(69), chunks(168), chunks(396)
     ((32, 0, 0, 0), (64, 16, 0, 0), (128, 32, 16, 0), (128, 64, 0, 256))
     """
     if width > 192:
         return 128, 64, 0, -(-(width - 192) // 64) * 64
-    units = max(-(-width // 16), 1)  # the matrix units take 16 columns at a time
-    if units.bit_count() > 3:
-        units += units & -units
+    units = max(-(-width // 16), 1)  # the matrix units take 16 columns at a time; up to 12 units are three powers
     powers = [16 << bit for bit in range(units.bit_length() - 1, -1, -1) if units >> bit & 1]
     big, tail, tip = (*powers, 0, 0, 0)[:3]
     return big, tail, tip, 0

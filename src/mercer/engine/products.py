@@ -20,7 +20,7 @@ from mercer.data import RowSource, TensorRows
 from mercer.engine.fused import fused_columns
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, Kernel
-from mercer.linalg import upper_product
+from mercer.linalg import mirrored, upper_product
 
 #: The argument of a visitor, made from a block of a prepared chunk.
 BlockView = Callable[[Tensor], Any]
@@ -173,9 +173,7 @@ class KernelMatrix:
             cross.add_(down)
 
         self._each(self._panel_rows, visit)
-        gram.triu_()
-        gram += gram.triu(1).T
-        return self.rows.total(gram), self.rows.total(cross)
+        return self.rows.total(mirrored(gram)), self.rows.total(cross)
 
     def column_scores(self, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """k_jᵀ g and k_jᵀ D k_j for every column j, in float64; `g` is n × p."""

@@ -153,7 +153,7 @@ class Ensemble(Learner):
         return Functions(index, A, K.product(A).T.contiguous())
 
     def _saves_by_sketch(self, block: Block, size: int) -> bool:
-        """Whether a sample of rows is less than half of them."""
+        """Whether sampled rows and the learner's basis vectors are fewer than half of all rows."""
         rows = block.problem.rows
         return self.gram_rows is not None and rows.shard.length(rows.n_rows) > 2 * (self.gram_rows + size)
 

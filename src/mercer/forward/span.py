@@ -188,8 +188,7 @@ class FunctionSpan:
     def change_coef(self, where: slice, change: Tensor) -> Tensor:
         """Add `change` to coordinates; returns the change of the model's values, n × p."""
         self.coef[where] += change
-        values, change = self.values[where].T, change.to(self.values.dtype)
-        return values * change if len(change) == 1 else values @ change
+        return _rotated(change.T, self.values[where]).T
 
     def weights(self) -> Tensor:
         """Weights of the original functions."""
@@ -309,7 +308,7 @@ def _inverse(C: Tensor, fresh: Tensor) -> Tensor:
 
 
 def _rotated(weights: Tensor, F: Tensor) -> Tensor:
-    """weights · F for functions by rows; a matrix product of one row takes ten times as long as a product."""
+    """weights · F for functions by rows; of one row a matrix product takes ten times as long as a multiplication."""
     weights = weights.to(F.dtype)
     return weights * F if len(F) == 1 else weights @ F
 

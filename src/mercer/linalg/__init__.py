@@ -18,7 +18,7 @@ from mercer.linalg.cholesky import (
 from mercer.linalg.distances import exact_distances
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import minimize_lbfgs
-from mercer.linalg.products import upper_product
+from mercer.linalg.products import mirrored, upper_product
 from mercer.linalg.whitening import inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "inverse_factor",
     "lifted",
     "minimize_lbfgs",
+    "mirrored",
     "pivoted_rows",
     "rotate_rows",
     "solve_factored",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def upper_product(A: Tensor, B: Tensor, panel: int = 768) -> Tensor:
-    """The upper block triangle of AᵀB, by panels of columns, which saves nearly half the work if AᵀB is symmetric.
+    """AᵀB on and above the diagonal, by panels of columns, which saves nearly half the work; below it may be anything.
 
     >>> upper_product(torch.eye(2), torch.ones(2, 2), panel=1).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
@@ -19,3 +19,13 @@ def upper_product(A: Tensor, B: Tensor, panel: int = 768) -> Tensor:
     for j in range(0, r, panel):
         torch.mm(A[:, j : j + panel].T, B[:, j:], out=out[j : j + panel, j:])
     return out
+
+
+def mirrored(upper: Tensor) -> Tensor:
+    """The symmetric matrix of these entries on and above the diagonal.
+
+    >>> mirrored(torch.tensor([[1.0, 2.0], [9.0, 3.0]])).tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
+    """
+    upper = upper.triu()
+    return upper.add_(upper.triu(1).T)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mercer.codegen.compiled import thin_product
-from mercer.linalg import cholesky, conjugate_gradients, inverse_factor, upper_product
+from mercer.linalg import cholesky, conjugate_gradients, inverse_factor, mirrored, upper_product
 
 #: Folds of rows that are left out, at most; the share of all rows in each, at most; and the rows wanted in all of them.
 FOLDS, FOLD_SHARE, HELD_OUT_ROWS = 3, 0.1, 1500
@@ -40,7 +40,7 @@ FLOAT32_ERROR = 0.25
 #: rows; three times as many rows need half of the steps (`docs/ablations.md`). Blocks have so many rows at most.
 NYSTROEM_PER_ROOT, READ_COLUMNS, BLOCK_ROWS = 5, 32, 125
 #: Columns of a panel of symmetric products: 256 to 384 take least time for 700 to 1500 columns.
-PANEL = 384
+GRAM_PANEL = 384
 
 
 def iterative_folds(n: int, p: int) -> int | None:
@@ -205,13 +205,12 @@ class NystroemPreconditioner:
         B = pad(nystroem_factor(rows_of, in_all_folds.nonzero()[:, 0], n_rows), (0, 0, 0, 1))[blocks]
         block_inverses = _inverses(_residual_blocks(K, B, ridge, blocks))
         V = (block_inverses @ B).flatten(0, 1)
-        W = upper_product(B.flatten(0, 1), V, PANEL).triu_()
-        W += W.triu(1).T
+        W = mirrored(upper_product(B.flatten(0, 1), V, GRAM_PANEL))
         W.diagonal().add_(1.0)
         factor = inverse_factor(W)
         left_out = [positions[fold] for fold in folds]
         left_out_VF = [V[out] @ factor for out in left_out]
-        corners = [_submatrix(block_inverses, out) - Y @ Y.T for out, Y in zip(left_out, left_out_VF, strict=True)]
+        corners = [_submatrix(block_inverses, out) - VF @ VF.T for out, VF in zip(left_out, left_out_VF, strict=True)]
         inverses = [torch.cholesky_inverse(cholesky(corner)[0]) for corner in corners]
         return cls(blocks, positions, block_inverses, V, factor, left_out, left_out_VF, inverses)
 

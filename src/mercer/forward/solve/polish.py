@@ -22,7 +22,7 @@ from torch import Tensor
 from mercer.data import PreparedRows, TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
-from mercer.linalg import cholesky, conjugate_gradients, whitening
+from mercer.linalg import cholesky, conjugate_gradients, upper_product, whitening
 from mercer.losses import Squared
 from mercer.progress import report_step
 
@@ -279,13 +279,15 @@ class SamplePreconditioner:
         basis_weight = rows.pick(weight, coordinates.index).double()
         w = rows.pick(weight, sample).double()
         others = float(rows.total(weight.sum(dtype=torch.float64))) - float(basis_weight.sum())
-        inner = _lower_gram(L * basis_weight.sqrt()[:, None])
+        scaled = L * basis_weight.sqrt()[:, None]
+        inner = upper_product(scaled, scaled)
         if len(sample):
             K_ms = problem.kernel(coordinates.basis, problem.basis(sample))
             Phi = torch.linalg.solve_triangular(L, K_ms, upper=False).T
-            inner += _lower_gram(Phi * (w * max(others / max(float(w.sum()), 1e-300), 0.0)).sqrt()[:, None])
+            Phi = Phi * (w * max(others / max(float(w.sum()), 1e-300), 0.0)).sqrt()[:, None]
+            inner += upper_product(Phi, Phi)
         inner.diagonal().add_(problem.lam)
-        self.factor = cholesky(inner)[0]
+        self.factor = cholesky(inner.mT)[0]  # which reads the lower half
 
     def __call__(self, r: Tensor) -> Tensor:
         return torch.cholesky_solve(r, self.factor)
@@ -315,14 +317,6 @@ class OutputPreconditioners:
 def without_mean(v: Tensor) -> Tensor:
     """Outputs (m × p) less their mean."""
     return v - v.mean(1, keepdim=True)
-
-
-def _lower_gram(Phi: Tensor, panel: int = 768) -> Tensor:
-    """The lower block triangle of ΦᵀΦ, which is all that a Cholesky factor reads."""
-    out = Phi.new_zeros(Phi.shape[1], Phi.shape[1])
-    for j in range(0, Phi.shape[1], panel):
-        torch.mm(Phi[:, j:].T, Phi[:, j : j + panel], out=out[j:, j : j + panel])
-    return out
 
 
 def _rounding_ridge(Q: Tensor, problem: Problem) -> float:
