@@ -25,13 +25,11 @@ def machine_code(width: int) -> str:
     big, tail, tip, _ = chunks(width)
     program, columns = hopper.vector_product_program, hopper.COLUMNS
     constants = {"BIG": big, "TAIL": tail, "TIP": tip, "COLUMNS": columns, "STAGES": hopper.STAGES}
-    layout = gl.NVMMASharedLayout.get_default_for
     types = dict.fromkeys(("n", "m", "span"), "i32")
     types |= {"left": "*fp16", "unscale": "*fp32", "out": "*fp32"} | dict.fromkeys(constants, "constexpr")
     for name, size in zip(("d0", "d1", "d2"), (big, tail or big, tip or big), strict=True):
-        types[name] = described("fp16", [columns, size], layout([columns, size], gl.float16))
-    plain = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
-    types["dv"] = described("fp32", [1, columns], plain)
+        types[name] = described("fp16", [columns, size], hopper.column_layout(size))
+    types["dv"] = described("fp32", [1, columns], hopper.VECTOR_LAYOUT)
     names = program.arg_names
     source = GluonASTSource(
         program,

@@ -116,17 +116,17 @@ def has_copies(inputs: np.ndarray, targets: np.ndarray) -> bool:
     >>> has_copies(np.arange(200, dtype=np.uint64) % 50, rare), has_copies(np.arange(200, dtype=np.uint64) % 40, rare)
     (False, True)
     """
-    alone = ~repeated(inputs)
-    if alone.all():
+    tied = repeated(inputs)
+    if not tied.any():
         return False
-    tied = targets[~alone]
-    _, of_input, n_rows = np.unique(inputs[~alone], return_inverse=True, return_counts=True)
-    _, first, times = np.unique(hash_pairs(inputs[~alone], tied), return_index=True, return_counts=True)
-    if len(first) == len(tied):
+    tied_inputs, tied_targets = inputs[tied], targets[tied]
+    _, of_input, n_rows = np.unique(tied_inputs, return_inverse=True, return_counts=True)
+    _, first, times = np.unique(hash_pairs(tied_inputs, tied_targets), return_index=True, return_counts=True)
+    if len(first) == len(tied_inputs):
         return False
     equal_pairs = np.bincount(of_input.reshape(-1)[first], weights=times * (times - 1.0), minlength=len(n_rows))
     equal = float((equal_pairs / (n_rows - 1)).sum() / n_rows.sum())  # every tied row counts the same
-    different = np.concatenate([targets[alone], tied[first]])
+    different = np.concatenate([targets[~tied], tied_targets[first]])
     return equal >= 1 - DIFFERENT * (1 - _agreement(targets)) or _agreement(different) <= RARE
 
 

@@ -32,7 +32,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 #: Whether a GPU has run the program as this version of Triton compiles it.
-RUN_BEFORE = triton.__version__.startswith("3.6.")
+TESTED_TRITON = triton.__version__.startswith("3.6.")
 #: Rows of a program and columns of a block, which are fixed: two groups of 128 rows, two halves of 64 columns. Operands
 #: are padded to multiples of both, so no load needs a mask.
 ROWS, COLUMNS = 256, 128
@@ -41,6 +41,8 @@ STAGES = 3
 #: Float16 numbers of the widest packed rows for which registers suffice, and of the narrowest for which this program is
 #: faster.
 WIDEST, NARROWEST = 176, 64
+#: The layout of the vector in shared memory.
+VECTOR_LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
 
 # Names differ between Triton 3.6 and 3.9.
 _copy = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
@@ -204,18 +206,22 @@ def vector_product_program(
 
 def supports(width: int, device: torch.device) -> bool:
     """Whether packed rows of this width, the GPU and Triton suit the program; the caller looks at the kernel."""
-    return RUN_BEFORE and NARROWEST <= width <= WIDEST and torch.cuda.get_device_capability(device)[0] == 9
+    return TESTED_TRITON and NARROWEST <= width <= WIDEST and torch.cuda.get_device_capability(device)[0] == 9
+
+
+def column_layout(size: int) -> gl.NVMMASharedLayout:
+    """The layout of a slice of packed columns in shared memory."""
+    return gl.NVMMASharedLayout.get_default_for([COLUMNS, size], gl.float16)
 
 
 def descriptors(right: Tensor, v: Tensor, sizes: tuple[int, int, int]) -> list[TensorDescriptor]:
-    """What copies need to know of each slice of the packed columns, and of the vector."""
+    """Descriptors, for copies, of each slice of the packed columns and of the vector."""
     m, width = right.shape
     found, at = [], 0
     for size in sizes:
         if size:
-            layout = gl.NVMMASharedLayout.get_default_for([COLUMNS, size], gl.float16)
-            found.append(TensorDescriptor(right[:, at : at + size], [m, size], [width, 1], [COLUMNS, size], layout))
+            part = right[:, at : at + size]
+            found.append(TensorDescriptor(part, [m, size], [width, 1], [COLUMNS, size], column_layout(size)))
             at += size
     found += [found[0]] * (3 - len(found))
-    plain = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
-    return [*found, TensorDescriptor(v.reshape(1, m), [1, m], [m, 1], [1, COLUMNS], plain)]
+    return [*found, TensorDescriptor(v.reshape(1, m), [1, m], [m, 1], [1, COLUMNS], VECTOR_LAYOUT)]

@@ -62,8 +62,8 @@ class Sketch:
 class ChosenVectors:
     """The basis vectors of a learner at one step: K_NS, Q = K_SS and the gradient.
 
-    `gradient` is w·r (n × p), `at_basis` is f(x̃_S) (S × p), `metric` the diagonal of D. `draw_sketch`,
-    if given, makes the sample of rows that estimates the curvature. It is called after a GPU was asked for the slopes.
+    `gradient` is w·r (n × p), `at_basis` is f(x̃_S) (S × p), `metric` the diagonal of D. `draw_sketch`, if given, makes
+    the sample of rows that estimates the curvature. It is called after a GPU was asked for the slopes.
     """
 
     problem: Problem

@@ -22,10 +22,10 @@ def upper_product(A: Tensor, B: Tensor, panel: int = 768) -> Tensor:
 
 
 def mirrored(upper: Tensor) -> Tensor:
-    """The symmetric matrix of these entries on and above the diagonal.
+    """The symmetric matrix of these entries on and above the diagonal, in their place.
 
     >>> mirrored(torch.tensor([[1.0, 2.0], [9.0, 3.0]])).tolist()
     [[1.0, 2.0], [2.0, 3.0]]
     """
-    upper = upper.triu()
+    upper.triu_()
     return upper.add_(upper.triu(1).T)

@@ -18,7 +18,7 @@ from scipy.sparse.linalg import svds
 from mercer.data.raw import FEW_ROWS, RawColumn, as_levels
 from mercer.preprocessing.columns import Code
 
-if TYPE_CHECKING:  # imported where they are used: few tables have texts, and both take 0.1 s
+if TYPE_CHECKING:  # text and linear models take 0.1 s, and are imported where texts are read
     from sklearn.feature_extraction.text import CountVectorizer
 
 #: Terms are words, signs of punctuation, and pairs of these.
